@@ -10,7 +10,8 @@ The letters are those of the DFlash specification.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,8 +42,12 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same batch with every tensor on `device`."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Batch(**{k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in values.items()})
+        moved: dict[str, Any] = {
+            f.name: value.to(device, non_blocking=True)
+            for f in fields(self)
+            if isinstance(value := getattr(self, f.name), Tensor)
+        }
+        return replace(self, **moved)
 
     @property
     def tokens(self) -> int:

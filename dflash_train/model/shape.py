@@ -32,6 +32,9 @@ class DraftShape:
     conv_group_size: int = 16
     selector_rank: int = 256
     selector_top_k: int = 16
+    input_embedding_scale: float = 1.0
+    output_multiplier: float = 1.0
+    final_logit_softcapping: float = 0.0
     initializer_range: float = 0.02
 
     @property
