@@ -67,6 +67,8 @@ class Target(Protocol):
     pad_id: int
     eos_ids: tuple[int, ...]
     llm_config: Any  # the Hugging Face config of the causal LM
+    embedding_scale: float  # factor between the embedding table and what the first layer sees; `embed` applies it
+    output_multiplier: float  # factor between the head's product and the logits; `logits` applies it
 
     @property
     def mask_token_id(self) -> int:

@@ -41,6 +41,8 @@ class CausalLMTarget(nn.Module):
         self.llm_config = llm.config
         self.hidden_size = int(llm.config.hidden_size)
         self.num_layers = len(self.layers)
+        scale, divisor = getattr(llm.config, "logit_scale", None), getattr(llm.config, "logits_scaling", None)
+        self.output_multiplier = float(scale or 1.0) / float(divisor or 1.0)  # Cohere; Granite
         self.vocab_size = int(llm.get_output_embeddings().weight.shape[0])
         self.pad_id, self.eos_ids, self.token_limit = ids.pad_id, ids.eos_ids, ids.token_limit
         self._mask_token_id = ids.mask_token_id
@@ -84,12 +86,9 @@ class CausalLMTarget(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., H] after the final norm -> [..., V]."""
         logits: Tensor = self.llm.get_output_embeddings()(hidden)
-        config = self.llm_config
-        if (scale := getattr(config, "logit_scale", None)) is not None:  # Cohere
-            logits = logits * scale
-        if (divisor := getattr(config, "logits_scaling", None)) is not None:  # Granite
-            logits = logits / divisor
-        if (cap := getattr(config, "final_logit_softcapping", None)) is not None:  # Gemma 2
+        if self.output_multiplier != 1.0:
+            logits = logits * self.output_multiplier
+        if (cap := getattr(self.llm_config, "final_logit_softcapping", None)) is not None:  # Gemma 2
             logits = torch.tanh(logits / cap) * cap
         return logits
 
