@@ -97,6 +97,8 @@ class SalmConfig:
     encoder_layers: int = 4
     encoder_attention_heads: int = 4
     encoder_intermediate_size: int = 512
+    encoder_subsampling_channels: int = 32
+    """Channels of the convolutions that turn eight frames of 10 ms into one."""
     llm_hidden_size: int = 128
     llm_layers: int = 6
     llm_attention_heads: int = 4
@@ -105,6 +107,8 @@ class SalmConfig:
     dropout: float = 0.1
     spec_augment: bool = True
     """Time and frequency masking of the log-mel features in training."""
+    ctc_weight: float = 0.3
+    """Weight of the CTC loss on the encoder's frames, per supervised token; 0: none. Its head is not exported."""
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""From a lhotse manifest to the batches of an optimizer step."""

@@ -1,0 +1,133 @@
+"""Which rows make an optimizer step, and the processes that load them.
+
+The data position is arithmetic, not state: the rows of step s (counted from 0: s steps are done before it) are the
+positions s * batch_size to (s + 1) * batch_size - 1 of an endless sequence, epoch after epoch, each in an order of its
+own from (seed, epoch). Rank r and micro-batch m take a consecutive part of these *global rows*. So a resume at any step
+costs nothing and is exact on any world size that divides the batch, whatever the number of workers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from dflash_train.data.collate import collate
+from dflash_train.data.manifest import Manifest
+from dflash_train.data.prompt import Prompt
+from dflash_train.errors import ConfigError
+from dflash_train.records import Batch
+
+
+@dataclass(frozen=True)
+class Share:
+    """This rank's part of the rows of a step. batch_size: rows of a step over all ranks and micro-batches."""
+
+    batch_size: int
+    accumulation: int = 1
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        parts = self.accumulation * self.world_size
+        if self.batch_size % parts:
+            raise ConfigError(
+                f"data.batch_size {self.batch_size} is not a multiple of accumulation {self.accumulation} x "
+                f"{self.world_size} ranks: write {max(1, round(self.batch_size / parts)) * parts}", key="data.batch_size")
+
+    def rows(self, micro_batch: int) -> range:
+        """Global rows of one micro-batch of this rank."""
+        size = self.batch_size // (self.accumulation * self.world_size)
+        first = (micro_batch * self.world_size + self.rank) * size
+        return range(first, first + size)
+
+
+@lru_cache(maxsize=4)
+def epoch_order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
+    """int64 [num_rows]: the lines of the manifest in the order of one epoch."""
+    return np.random.default_rng([seed, epoch]).permutation(num_rows)
+
+
+def line_of(position: int, num_rows: int, seed: int) -> int:
+    """Line of the manifest (from 0) at a position of the endless sequence."""
+    epoch, place = divmod(position, num_rows)
+    return int(epoch_order(num_rows, seed, epoch)[place])
+
+
+class TrainData(Dataset[list[Batch]]):
+    """The training rows, by optimizer step."""
+
+    def __init__(self, manifest: Manifest, prompt: Prompt, share: Share, seed: int) -> None:
+        self.manifest, self.prompt, self.share, self.seed = manifest, prompt, share, seed
+
+    def lines(self, step: int, rows: range) -> list[int]:
+        """Lines of the manifest that are the given global rows of a step."""
+        start = step * self.share.batch_size
+        return [line_of(start + row, len(self.manifest), self.seed) for row in rows]
+
+    def batches(self, step: int) -> list[Batch]:
+        """The micro-batches of this rank in step `step` (from 0)."""
+        parts = [self.share.rows(micro_batch) for micro_batch in range(self.share.accumulation)]
+        return [collate(self.manifest, self.lines(step, rows), rows, self.prompt) for rows in parts]
+
+    def __getitem__(self, step: int) -> list[Batch]:
+        return self.batches(step)
+
+    def iterate(self, start_step: int, num_workers: int = 0) -> Iterator[tuple[int, list[Batch], float]]:
+        """Endless (step, micro-batches, seconds waited for them) from `start_step` on, loaded ahead by the workers.
+
+        The workers end with the iterator: close it when leaving the loop.
+        """
+        steps = itertools.count(start_step)
+        loader = DataLoader(
+            self, batch_size=None, sampler=itertools.count(start_step), num_workers=num_workers,  # type: ignore[arg-type]
+            prefetch_factor=4 if num_workers else None, pin_memory=False)
+        source = iter(loader)
+        while True:
+            began = time.perf_counter()
+            batches = next(source)
+            yield next(steps), batches, time.perf_counter() - began
+
+
+class EvalData:
+    """A held-out set: fixed order, every row once, this rank's part of each batch."""
+
+    def __init__(self, manifest: Manifest, prompt: Prompt, batch_size: int, rank: int = 0, world_size: int = 1) -> None:
+        self.manifest, self.prompt = manifest, prompt
+        self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
+
+    def num_batches(self, limit: int | None = None) -> int:
+        """Batches on every rank alike."""
+        total = -(-len(self.manifest) // self.batch_size)
+        return total if limit is None else min(limit, total)
+
+    def batches(self, limit: int | None = None) -> Iterator[Batch]:
+        """`num_batches(limit)` batches. A rank without a row in the last one gets a copy of a row with nothing
+        supervised: it counts for nothing, and no rank is left alone in a collective."""
+        for number in range(self.num_batches(limit)):
+            rows = range(number * self.batch_size, min((number + 1) * self.batch_size, len(self.manifest)))
+            mine = rows[self.rank :: self.world_size]
+            if mine:
+                yield collate(self.manifest, mine, mine, self.prompt)
+            else:
+                batch = collate(self.manifest, rows[:1], rows[:1], self.prompt)
+                yield replace(batch, loss_mask=torch.zeros_like(batch.loss_mask))
+
+
+def max_tokens_of_a_row(manifest: Manifest, prompt: Prompt) -> int:
+    """Positions of the longest row, audio frames included, from durations and texts alone.
+
+    Every row is packed on the way, so a text that the tokenizer cannot write is found before the first step.
+    """
+    return max(prompt.num_tokens(utterance) for utterance in manifest.utterances())
+
+
+def max_supervised_of_a_row(manifest: Manifest, prompt: Prompt) -> int:
+    """Supervised tokens of the row that has most: no row can hold more anchors."""
+    return max(len(prompt.text_ids(utterance.text)) + 1 for utterance in manifest.utterances())
