@@ -1,4 +1,4 @@
-"""The `dflash-train` command: words errors and prints, holds no logic. torch is imported inside the verbs that need it."""
+"""The `dflash-train` command: words errors and prints, holds no logic. Only the verbs that need torch import it."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def check_taps(taps: list[int], num_target_layers: int) -> None:
         raise ConfigError(f"{key}: {taps}: layers of this target are 0 to {num_target_layers - 1}", key)
     if taps != sorted(set(taps)):
         raise ConfigError(
-            f"{key}: {taps} must rise without repeats, since servers read taps in layer order; write {sorted(set(taps))}",
+            f"{key}: {taps} must rise without repeats (servers read taps in layer order); write {sorted(set(taps))}",
             key,
         )
 
@@ -280,12 +280,12 @@ def _range_errors(config: TrainConfig) -> Iterator[ConfigError]:
             return
     if config.data.batch_size % config.data.accumulation:
         yield ConfigError(
-            f"data.batch_size: {config.data.batch_size} is not a multiple of data.accumulation, {config.data.accumulation}",
+            f"data.batch_size: {config.data.batch_size} is not a multiple of accumulation, {config.data.accumulation}",
             "data.batch_size",
         )
     if config.validation.interval and not config.validation.sets:
         yield ConfigError(
-            f"validation.interval: {config.validation.interval} was given and validation.sets is empty; name a set or write 0",
+            f"validation.interval: {config.validation.interval}, and validation.sets is empty; name a set or write 0",
             "validation.interval",
         )
 

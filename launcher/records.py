@@ -1,7 +1,7 @@
 """The records that the launcher's parts hand to one another, and where things lie in a run directory.
 
-Words: a run is a chain of links; a link is one Slurm job (or one turn of the local supervisor); "job" means a Slurm job.
-The layout is fixed by docs/contract.md.
+Words: a run is a chain of links; a link is one Slurm job (or one turn of the local supervisor); "job" means a Slurm
+job. The layout is fixed by docs/contract.md.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,9 @@ def load_model(folder: Path) -> dict[str, Tensor]:
         if name.startswith(prefix)
     }
     tree = {"model": template}
-    dcp.load(tree, checkpoint_id=folder, no_dist=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # a group is not wanted here
+        dcp.load(tree, checkpoint_id=folder)
     return tree["model"]
 
 

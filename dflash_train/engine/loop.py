@@ -1,8 +1,8 @@
 """The loop: next, step, log, validate, save, stop.
 
 A step: prepare every micro-batch (from masks alone), sum the denominators over the window and the ranks, then forward
-and backward one micro-batch after another, then one update. A step without anything to learn from is skipped by all ranks
-and moves neither weights nor optimizer state.
+and backward one micro-batch after another, then one update. A step without anything to learn from is skipped by all
+ranks and moves neither weights nor optimizer state.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import logging
 import math
 import resource
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -36,13 +37,13 @@ LOG_SECONDS = 5.0  # least time between two progress lines
 class StepData(Protocol):
     """Training batches by step."""
 
-    def iterate(self, first_step: int) -> Iterator[tuple[int, list[Batch], float]]:
-        """From optimizer step `first_step` (counted from 0) on: step, this rank's micro-batches, seconds waited."""
+    def iterate(self, start_step: int, num_workers: int) -> Generator[tuple[int, list[Batch], float]]:
+        """From step `start_step` (counted from 0) on, endlessly: step, this rank's micro-batches, seconds waited."""
         ...
 
 
 class SetData(Protocol):
-    """The batches of a validation set, in a fixed order."""
+    """A validation set in a fixed order: this rank's part of each batch, the same number of batches on every rank."""
 
     def batches(self, limit: int) -> Iterator[Batch]: ...
 
@@ -83,23 +84,18 @@ class Training:
         if done >= target_step:
             log.info("step %d of %d was reached by an earlier link: nothing left to do", done, target_step)
             return done
-        waited_from = time.perf_counter()
-        for index, batches, data_seconds in self.data.iterate(done):
-            step = index + 1
-            report = self.step(step, [b.to(self.processes.device) for b in batches])
-            now = time.perf_counter()
-            self.record(step, target_step, report, now - waited_from, data_seconds)
-            waited_from = now
-            done = step
-            if self.config.validation.interval and step % self.config.validation.interval == 0:
-                self.validate(step)
-                waited_from = time.perf_counter()
-            reason = watch.reason()
-            if step >= target_step or self.processes.any(reason is not None):
-                break
-            if self.config.checkpoint.interval and step % self.config.checkpoint.interval == 0:
-                self.save(step, "the interval")
-                waited_from = time.perf_counter()
+        with closing(self.data.iterate(done, self.config.data.num_workers)) as source:
+            for index, batches, data_seconds in source:
+                began = time.perf_counter()
+                done = index + 1
+                report = self.step(done, [b.to(self.processes.device) for b in batches])
+                self.record(done, target_step, report, data_seconds + time.perf_counter() - began, data_seconds)
+                if due(done, self.config.validation.interval):
+                    self.validate(done)
+                if done >= target_step or self.processes.any(watch.reason() is not None):
+                    break
+                if due(done, self.config.checkpoint.interval):
+                    self.save(done, "the interval")
         finished = done >= target_step
         self.save(done, "the end" if finished else (watch.reason() or "another rank's stop"))
         if finished:
@@ -107,7 +103,7 @@ class Training:
         return done
 
     def step(self, step: int, batches: list[Batch]) -> StepReport:
-        """One optimizer step (from 1). Raises NumericsError before anything moves if the loss or gradient is not finite."""
+        """One optimizer step (from 1). Raises NumericsError, before anything moves, if loss or gradient is not finite."""
         recipe, processes, optimizer = self.recipe, self.processes, self.optimizer
         lr = learning_rate(step, self.config.optimizer.lr, self.config.lr_scheduler)
         recipe.module.train()
@@ -151,8 +147,8 @@ class Training:
                 for b in data.batches(self.config.validation.max_batches)
             ]
             one = torch.ones((), dtype=torch.float64, device=self.processes.device)
-            # Every rank reads the whole set: FSDP's collectives need the same number of forward passes on all.
-            numbers = self.recipe.numbers(torch.stack([self.recipe.loss(p, one)[1] for p in prepared]).sum(0))
+            sums = self.processes.sum(torch.stack([self.recipe.loss(p, one)[1] for p in prepared]).sum(0))
+            numbers = self.recipe.numbers(sums)
             results[name] = {
                 "val_loss": numbers.loss,
                 "val_accept_len": numbers.accept_len,
@@ -237,7 +233,7 @@ class Training:
         if not step:
             if self.assignment.run_dir.joinpath("metrics.jsonl").exists() and self.assignment.link > 1:
                 log.warning("no complete checkpoint in the run directory: starting from step 0")
-            log.info("fresh run: %d trainable parameters", sum(p.numel() for p in self.recipe.module.parameters()))
+            log.info("fresh run: %d parameters", sum(p.numel() for p in self.recipe.module.parameters()))
             return 0
         folder = step_folder(self.assignment.run_dir, step)
         state = resume.load(
@@ -248,6 +244,11 @@ class Training:
         log.info("resumed %s: model, optimizer, lr %.3e (%s, horizon %d), data position and random sequences at step %d",
                  folder.name, state.learning_rate, state.schedule, state.horizon, step)  # fmt: skip
         return step
+
+
+def due(step: int, interval: int) -> bool:
+    """Is something with this interval (0: never) due after this step?"""
+    return interval > 0 and step % interval == 0
 
 
 def step_seed(seed: int, step: int, micro_batch: int, rank: int) -> int:

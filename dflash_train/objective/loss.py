@@ -1,8 +1,8 @@
 """The draft's loss (specification 2.3, 3.6): base_loss + selector_loss_weight * selector_loss.
 
-Both terms have one denominator, the sum of slot weights over the whole step and all ranks, known before the forward pass:
-the selector's label is put in the last candidate's place when it is outside the top-k, so every valid slot counts in both.
-Log-softmax is done in fp32.
+Both terms have one denominator, the sum of slot weights over the whole step and all ranks, known before the forward
+pass: the selector's label is put in the last candidate's place when it is outside the top-k, so every valid slot counts
+in both. Log-softmax is done in fp32.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dflash_train.objective.sums import BlockSums, survival
 
 @dataclass(frozen=True)
 class LossRule:
-    """selector_weight: of the selector term; top_k: candidates a slot; token_limit: ids from it on are vocabulary padding."""
+    """selector_weight: of the selector term; top_k: candidates a slot; token_limit: ids from it on never are labels."""
 
     selector_weight: float
     top_k: int
@@ -73,7 +73,7 @@ class Selected:
 def select(
     logits: Tensor, hidden: Tensor, before: Tensor, gold: Tensor, selector: CandidateSelector, rule: LossRule
 ) -> Selected:
-    """The selector with teacher-forced predecessors on R slots: logits [R, V], hidden [R, H], before and gold int64 [R]."""
+    """The selector on R slots, predecessors teacher-forced: logits [R, V], hidden [R, H], before and gold int64 [R]."""
     own = logits[:, : rule.token_limit].topk(rule.top_k, dim=-1).indices
     hits = own == gold[:, None]
     in_top_k = hits.any(-1)

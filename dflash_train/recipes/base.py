@@ -1,7 +1,7 @@
 """The engine's view of a recipe.
 
-Everything that masks alone decide is done in `prepare`, before any forward pass: so the denominator of the loss is known
-for the whole step over all ranks, and a step with nothing to learn from is skipped by every rank alike.
+Everything that masks alone decide is done in `prepare`, before any forward pass: so the denominator of the loss is
+known for the whole step over all ranks, and a step with nothing to learn from is skipped by every rank alike.
 """
 
 from __future__ import annotations

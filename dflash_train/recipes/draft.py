@@ -11,7 +11,7 @@ from torch import Tensor
 from dflash_train.blocks.labels import slot_labels, target_argmax_ids
 from dflash_train.blocks.mask import dense_mask
 from dflash_train.blocks.plan import BlockPlan, BlockRule, build_plan
-from dflash_train.config import LabelSource, TrainConfig
+from dflash_train.config import LabelSource, TrainConfig, Variant
 from dflash_train.model.draft import DraftModel
 from dflash_train.model.init import initialise
 from dflash_train.model.shape import DraftShape
@@ -105,6 +105,12 @@ def draft_shape(config: TrainConfig, target: Target) -> DraftShape:
     assert draft.num_attention_heads is not None
     assert draft.num_key_value_heads is not None
     assert draft.head_dim is not None
+    dflash2 = {
+        "conv_kernel_size": draft.conv_kernel_size,
+        "conv_group_size": draft.conv_group_size,
+        "selector_rank": draft.selector_rank,
+        "selector_top_k": draft.selector_top_k,
+    }
     rope = {k: v for k, v in dict(llm.rope_parameters).items() if k != "partial_rotary_factor"}
     return DraftShape(
         variant=draft.variant,
@@ -122,10 +128,7 @@ def draft_shape(config: TrainConfig, target: Target) -> DraftShape:
         rms_norm_eps=float(getattr(llm, "rms_norm_eps", 1e-6)),
         rope_parameters=rope,
         max_position_embeddings=int(llm.max_position_embeddings),
-        conv_kernel_size=draft.conv_kernel_size,
-        conv_group_size=draft.conv_group_size,
-        selector_rank=draft.selector_rank,
-        selector_top_k=draft.selector_top_k,
+        **(dflash2 if draft.variant is Variant.dflash2 else {}),
         input_embedding_scale=target.embedding_scale,
         output_multiplier=target.output_multiplier,
         final_logit_softcapping=float(getattr(llm, "final_logit_softcapping", None) or 0.0),
