@@ -9,6 +9,7 @@ from typing import IO, Any
 
 import click
 
+from dflash_train.cli_speech import compose, tokenizer, wer
 from dflash_train.errors import DFlashError
 
 
@@ -33,6 +34,10 @@ def main(debug: bool) -> None:
     Exit codes: 0 done, 1 our bug or a numeric failure, 2 bad usage, 3 invalid config, 4 something named cannot be used,
     8 the step was not accepted.
     """
+
+
+for verb in (tokenizer, compose, wer):
+    main.add_command(verb)
 
 
 @main.command()

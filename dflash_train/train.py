@@ -7,8 +7,6 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from dflash_train import config_tree
 from dflash_train.config import Precision, Recipe, TrainConfig
 from dflash_train.data.loader import EvalData, Share, TrainData, max_supervised_of_a_row
@@ -63,7 +61,7 @@ def train(config_path: Path, run_dir: Path | None) -> int:
         shard(built.recipe.module, processes.mesh, built.precision)
         share = Share(config.data.batch_size, config.data.accumulation, processes.rank, processes.world_size)
         sets = {
-            name: EvalData(open_manifest(Path(path)), built.prompt, share.batch_size, share.rank, share.world_size)
+            name: EvalData(open_manifest(Path(path)), built.prompt, share.batch_size)
             for name, path in config.validation.sets.items()
         }
         data = TrainData(training_set, built.prompt, share, config.seed)
@@ -73,8 +71,7 @@ def train(config_path: Path, run_dir: Path | None) -> int:
 def build(config: TrainConfig, training_set: Manifest, processes: Processes) -> Built:
     """The recipe that the config names."""
     if config.recipe is Recipe.salm:
-        torch.manual_seed(config.seed)
-        salm = salm_recipe(config.salm)
+        salm = salm_recipe(config.salm, config.seed)
         salm.module.to(processes.device)
         return Built(salm, salm.prompt, Precision.float32)
     loaded = load_target(Path(config.target.path), DTYPES[config.target.precision])

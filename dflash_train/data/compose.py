@@ -42,7 +42,8 @@ def compose(clips: Path, out: Path, plan: Composition, count_tokens: Callable[[s
             pool.append(moved(manifest.file.cut(index), os.path.relpath(utterance.sources[0], out.resolve().parent)))
     if len(pool) < 2:
         raise DataError(f"{clips}: {len(pool)} clips of the split {plan.split!r}, at least two are needed")
-    made, texts, used = [], set(plan.excluded), set()
+    made, texts = [], set(plan.excluded)
+    used: set[str] = set()
     for index in range(plan.count):
         pick = random.Random(f"{plan.seed} {plan.split} {index}")
         chosen = draw(pool, plan, count_tokens, pick, texts)
@@ -60,7 +61,8 @@ def joined(clips: Sequence[MonoCut]) -> str:
 
 
 def draw(
-    pool: Sequence[MonoCut], plan: Composition, count_tokens: Callable[[str], int], pick: random.Random, texts: set[str],
+    pool: Sequence[MonoCut], plan: Composition, count_tokens: Callable[[str], int], pick: random.Random,
+    texts: set[str],
 ) -> list[MonoCut]:
     """Two clips or more, none twice, whose text is new and has a number of tokens within the plan's bounds."""
     low, high = plan.tokens
@@ -74,4 +76,4 @@ def draw(
                 break
         if len(chosen) > 1 and low <= count_tokens(joined(chosen)) <= high and joined(chosen) not in texts:
             return chosen
-    raise DataError(f"no new utterance of {low}-{high} tokens was found in {ATTEMPTS} attempts: use more clips or fewer rows")
+    raise DataError(f"no new utterance of {low}-{high} tokens in {ATTEMPTS} attempts: use more clips or fewer rows")

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from lhotse import MonoCut, Recording, SupervisionSegment
@@ -25,7 +25,7 @@ from lhotse.serialization import deserialize_item
 from dflash_train.errors import DataError
 
 SAMPLE_RATE = 16000
-Cut = MonoCut | MixedCut
+Cut: TypeAlias = MonoCut | MixedCut
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class CutsFile:
         return describe(self.cut(index), self.where(index))
 
     def samples(self, index: int) -> np.ndarray:
-        """float32 [A] at 16 kHz. Raises DataError if the audio cannot be read or is not as long as the manifest says."""
+        """float32 [A] at 16 kHz. Raises DataError if the audio cannot be read or has another length."""
         cut = self.cut(index)
         try:
             audio = cut.load_audio()
@@ -118,7 +118,8 @@ def fresh_index(path: Path) -> Path | None:
 
 def describe(cut: Cut, where: str) -> Utterance:
     """The Utterance of a cut; `where` goes into the DataErrors."""
-    text = " ".join(s.text.strip() for s in sorted(cut.supervisions, key=lambda s: s.start) if s.text and s.text.strip())
+    spoken = (s.text or "" for s in sorted(cut.supervisions, key=lambda s: s.start))
+    text = " ".join(part for said in spoken if (part := said.strip()))
     parts = [track.cut for track in cut.tracks] if isinstance(cut, MixedCut) else [cut]
     recordings = [part.recording for part in parts if getattr(part, "has_recording", False)]
     if not text:
@@ -127,7 +128,7 @@ def describe(cut: Cut, where: str) -> Utterance:
         raise DataError(f"{where}: {cut.id}: no recording")
     rates = {recording.sampling_rate for recording in recordings}
     if rates != {SAMPLE_RATE}:
-        raise DataError(f"{where}: {cut.id}: {sorted(rates)} Hz, where {SAMPLE_RATE} Hz is needed: resample the recordings")
+        raise DataError(f"{where}: {cut.id}: {sorted(rates)} Hz, where {SAMPLE_RATE} Hz is needed: resample them")
     num_samples = int(cut.num_samples or 0)
     if num_samples <= 0:
         raise DataError(f"{where}: {cut.id}: duration {cut.duration} s")

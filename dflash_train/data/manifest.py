@@ -41,8 +41,8 @@ class Manifest:
 def open_manifest(path: Path) -> Manifest:
     """Opens and checks a lhotse cuts manifest without reading audio (about 0.1 ms a line).
 
-    Raises DataError with file:line and id: no cut, no text, no duration, another rate than 16 kHz, a recording that does
-    not exist, an id that was there before.
+    Raises DataError with file:line and id: no cut, no text, no duration, another rate than 16 kHz, a recording that
+    does not exist, an id that was there before.
     """
     file = CutsFile(path)
     ids: dict[str, int] = {}

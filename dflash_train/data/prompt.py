@@ -29,7 +29,7 @@ class Row:
 class Prompt:
     """How an utterance becomes a row.
 
-    num_frames: audio samples -> audio frames that the target's encoder makes of them; raises DataError if there are none.
+    num_frames: audio samples -> frames that the target's encoder makes of them; raises DataError if there are none.
     """
 
     tokenizer: Any

@@ -111,7 +111,8 @@ class SalmRecipe:
         """Sum over rows of CTC's negative log-likelihood of the text (without its end token)."""
         facts = self.module.speech_lm.facts
         scores = self.module.ctc_head(output.frames).float().log_softmax(-1).transpose(0, 1)
-        text = batch.loss_mask & ~torch.isin(batch.input_ids, torch.tensor(facts.eos_ids, device=batch.input_ids.device))
+        ends = torch.tensor(facts.eos_ids, device=batch.input_ids.device)
+        text = batch.loss_mask & ~torch.isin(batch.input_ids, ends)
         lengths = text.sum(1)
         return nn.functional.ctc_loss(
             scores, batch.input_ids[text], output.frame_mask.sum(1), lengths, blank=facts.token_limit, reduction="sum",
@@ -119,8 +120,9 @@ class SalmRecipe:
 
     def finish(self, folder: Path) -> None:
         """Writes the speech LLM to `folder`/speech_lm in bf16 (rank zero; the full weights are gathered from all)."""
-        if hasattr(self.module, "reshard"):  # after a validation FSDP2 leaves the gathered weights in place
-            self.module.reshard()
+        reshard = getattr(self.module, "reshard", None)
+        if reshard is not None:  # FSDP2 leaves the gathered weights in place after a validation
+            reshard()
         state, writes = whole_state(self.module.speech_lm)
         if writes:
             self.module.speech_lm.save(folder / EXPORT_FOLDER, state=state)
@@ -138,7 +140,7 @@ def fresh_speech_lm(config: SalmConfig) -> SpeechLM:
     """Random weights in the shapes of the config, with the config's tokenizer."""
     tokenizer = load_tokenizer(Path(config.tokenizer))
     if tokenizer is None:
-        raise TargetError(f"salm.tokenizer: {config.tokenizer} holds no tokenizer; make one with `dflash-train tokenizer`")
+        raise TargetError(f"salm.tokenizer: {config.tokenizer} holds no tokenizer; `dflash-train tokenizer` makes one")
     facts = facts_of(tokenizer, config.num_mel_bins)
     encoder = ParakeetEncoder(encoder_config(config))
     llm = Qwen3ForCausalLM(llm_config(config, len(tokenizer), facts))

@@ -1,7 +1,7 @@
 """Log-mel features of 16 kHz audio, normalised within each utterance.
 
 Frame f reads the samples [f * hop, f * hop + window) and nothing else (no padding at the edges), so the frames of a row
-that lie within its own samples cannot depend on how far the batch is padded. Mean and spread are taken over those frames.
+that lie within its own samples cannot depend on how far the batch is padded. Mean and spread are taken over those.
 """
 
 from __future__ import annotations

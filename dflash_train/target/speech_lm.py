@@ -125,8 +125,8 @@ class SpeechLM(nn.Module):
         if tokenizer is None:
             raise TargetError(f"{folder / 'llm'} has no tokenizer")
         if encoder.config.num_mel_bins != facts.num_mel_bins:
-            raise TargetError(
-                f"{folder}: the encoder reads {encoder.config.num_mel_bins} mel bins, {DESCRIPTION} says {facts.num_mel_bins}")
+            seen = encoder.config.num_mel_bins
+            raise TargetError(f"{folder}: the encoder reads {seen} mel bins, {DESCRIPTION} says {facts.num_mel_bins}")
         projector = Projector(encoder.config.hidden_size, llm.config.hidden_size).to(dtype)
         load_strictly(projector, folder / "projector.safetensors", dtype)
         return cls(facts, SpeechFront(facts.geometry, encoder, projector), llm, tokenizer).eval()

@@ -43,7 +43,8 @@ draft.num_hidden_layers draft.target_layer_ids draft.mask_token_id draft.interme
 draft.num_key_value_heads draft.head_dim draft.conv_kernel_size draft.conv_group_size draft.selector_rank
 draft.selector_top_k draft.precision objective.label_source objective.num_anchors objective.loss_decay_gamma
 objective.selector_loss_weight salm.tokenizer salm.num_mel_bins salm.encoder_hidden_size salm.encoder_layers
-salm.encoder_attention_heads salm.encoder_intermediate_size salm.llm_hidden_size salm.llm_layers
+salm.encoder_attention_heads salm.encoder_intermediate_size
+salm.encoder_subsampling_channels salm.ctc_weight salm.llm_hidden_size salm.llm_layers
 salm.llm_attention_heads salm.llm_key_value_heads salm.llm_intermediate_size salm.dropout salm.spec_augment data.train
 data.revision data.batch_size data.accumulation data.num_workers validation.interval validation.max_batches
 validation.sets optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip lr_scheduler.kind

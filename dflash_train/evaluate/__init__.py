@@ -1,0 +1,1 @@
+"""What a target and its draft are worth, measured on held-out utterances."""
