@@ -1,0 +1,1 @@
+"""What a checkpoint is worth: decoding with and without the draft, on rows that it never saw."""
