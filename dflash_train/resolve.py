@@ -253,6 +253,8 @@ RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "optimizer.eps": ABOVE_ZERO,
     "optimizer.weight_decay": NOT_NEGATIVE,
     "optimizer.clip": NOT_NEGATIVE,
+    "salm.ctc_weight": NOT_NEGATIVE,
+    "salm.dropout": (lambda value: 0 <= value < 1, "within [0, 1)"),
     "lr_scheduler.warmup_steps": NOT_NEGATIVE,
     "lr_scheduler.min_ratio": (lambda value: 0 <= value <= 1, "within [0, 1]"),
     "checkpoint.interval": NOT_NEGATIVE,

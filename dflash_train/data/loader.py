@@ -11,11 +11,10 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import torch
 from torch.utils.data import DataLoader, Dataset
 
 from dflash_train.data.collate import collate
@@ -63,8 +62,9 @@ def line_of(position: int, num_rows: int, seed: int) -> int:
 class TrainData(Dataset[list[Batch]]):
     """The training rows, by optimizer step."""
 
-    def __init__(self, manifest: Manifest, prompt: Prompt, share: Share, seed: int) -> None:
-        self.manifest, self.prompt, self.share, self.seed = manifest, prompt, share, seed
+    def __init__(self, manifest: Manifest, prompt: Prompt, share: Share, seed: int, num_workers: int = 0) -> None:
+        self.manifest, self.prompt, self.share = manifest, prompt, share
+        self.seed, self.num_workers = seed, num_workers
 
     def lines(self, step: int, rows: range) -> list[int]:
         """Lines of the manifest that are the given global rows of a step."""
@@ -79,15 +79,15 @@ class TrainData(Dataset[list[Batch]]):
     def __getitem__(self, step: int) -> list[Batch]:
         return self.batches(step)
 
-    def iterate(self, start_step: int, num_workers: int = 0) -> Iterator[tuple[int, list[Batch], float]]:
-        """Endless (step, micro-batches, seconds waited for them) from `start_step` on, loaded ahead by the workers.
+    def iterate(self, first_step: int) -> Iterator[tuple[int, list[Batch], float]]:
+        """Endless (step, micro-batches, seconds waited for them) from `first_step` on, loaded ahead by the workers.
 
         The workers end with the iterator: close it when leaving the loop.
         """
-        steps = itertools.count(start_step)
+        steps = itertools.count(first_step)
         loader = DataLoader(
-            self, batch_size=None, sampler=itertools.count(start_step), num_workers=num_workers,  # type: ignore[arg-type]
-            prefetch_factor=4 if num_workers else None, pin_memory=False)
+            self, batch_size=None, sampler=itertools.count(first_step), num_workers=self.num_workers,  # type: ignore[arg-type]
+            prefetch_factor=4 if self.num_workers else None, pin_memory=False)
         source = iter(loader)
         while True:
             began = time.perf_counter()
@@ -96,28 +96,17 @@ class TrainData(Dataset[list[Batch]]):
 
 
 class EvalData:
-    """A held-out set: fixed order, every row once, this rank's part of each batch."""
+    """A held-out set: fixed order, every row once. Every rank reads all of it, so no collective waits for a rank."""
 
-    def __init__(self, manifest: Manifest, prompt: Prompt, batch_size: int, rank: int = 0, world_size: int = 1) -> None:
-        self.manifest, self.prompt = manifest, prompt
-        self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
-
-    def num_batches(self, limit: int | None = None) -> int:
-        """Batches on every rank alike."""
-        total = -(-len(self.manifest) // self.batch_size)
-        return total if limit is None else min(limit, total)
+    def __init__(self, manifest: Manifest, prompt: Prompt, batch_size: int) -> None:
+        self.manifest, self.prompt, self.batch_size = manifest, prompt, batch_size
 
     def batches(self, limit: int | None = None) -> Iterator[Batch]:
-        """`num_batches(limit)` batches. A rank without a row in the last one gets a copy of a row with nothing
-        supervised: it counts for nothing, and no rank is left alone in a collective."""
-        for number in range(self.num_batches(limit)):
-            rows = range(number * self.batch_size, min((number + 1) * self.batch_size, len(self.manifest)))
-            mine = rows[self.rank :: self.world_size]
-            if mine:
-                yield collate(self.manifest, mine, mine, self.prompt)
-            else:
-                batch = collate(self.manifest, rows[:1], rows[:1], self.prompt)
-                yield replace(batch, loss_mask=torch.zeros_like(batch.loss_mask))
+        """At most `limit` batches; the last one may be smaller. Row numbers are lines of the manifest (from 0)."""
+        firsts = range(0, len(self.manifest), self.batch_size)
+        for first in firsts[:limit]:
+            rows = range(first, min(first + self.batch_size, len(self.manifest)))
+            yield collate(self.manifest, rows, rows, self.prompt)
 
 
 def max_tokens_of_a_row(manifest: Manifest, prompt: Prompt) -> int:

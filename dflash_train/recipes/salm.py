@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,8 @@ from dflash_train.data.prompt import Prompt
 from dflash_train.data.tokenizer import AUDIO, MASK, PAD, PROMPT
 from dflash_train.errors import TargetError
 from dflash_train.recipes.augment import SpecAugment
+from dflash_train.recipes.base import Numbers
+from dflash_train.recipes.gather import whole_state
 from dflash_train.records import Batch
 from dflash_train.target.causal_lm import place_frames
 from dflash_train.target.features import Geometry
@@ -29,11 +31,13 @@ from dflash_train.target.speech_lm import Projector, SpeechFacts, SpeechFront, S
 from dflash_train.target.strict import load_tokenizer
 
 MAX_POSITIONS = 4096
+EXPORT_FOLDER = "speech_lm"  # in the run directory
 
 
-@dataclass(frozen=True)
-class SalmOutput:
-    """hidden [B, S, H] after the final norm; frames [B, F, E] of the encoder and their mask bool [B, F]."""
+class SalmOutput(NamedTuple):
+    """A tuple, since FSDP2 looks for the tensors of an output in tuples and not in dataclasses.
+
+    hidden [B, S, H] after the final norm; frames [B, F, E] of the encoder and their mask bool [B, F]."""
 
     hidden: Tensor
     frames: Tensor
@@ -65,41 +69,43 @@ class SalmModule(nn.Module):
         return SalmOutput(hidden=hidden, frames=frames, frame_mask=frame_mask)
 
 
+@dataclass
 class SalmRecipe:
-    """The trainable module, its loss, its export.
+    """See recipes.base.Recipe. Dropout and SpecAugment draw from torch's global generator, which the engine seeds for
+    each micro-batch."""
 
-    Dropout and SpecAugment draw from torch's global generator, which the engine seeds for each micro-batch.
-    """
-
-    def __init__(self, config: SalmConfig) -> None:
-        """Fresh weights from torch's global generator. Raises TargetError without a tokenizer."""
-        self.config = config
-        speech_lm = fresh_speech_lm(config)
-        self.module = SalmModule(speech_lm, SpecAugment() if config.spec_augment else None)
+    module: SalmModule
+    ctc_weight: float
+    target_fingerprint: str | None = None
+    empty_reason: str = "no_supervised_tokens"
 
     @property
     def prompt(self) -> Prompt:
+        """How utterances become this model's rows."""
         return self.module.speech_lm.prompt()
 
-    def denominator(self, batch: Batch) -> Tensor:
-        """fp32 scalar: supervised tokens of the batch."""
-        return batch.loss_mask.sum().float()
+    def prepare(self, batch: Batch, step: int) -> Batch:
+        return batch
 
-    def loss(self, batch: Batch, denominator: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The batch's part of the step's loss, and additive counts: tokens, correct, nll and ctc as sums."""
-        output: SalmOutput = self.module(batch)
-        labels = batch.input_ids[:, 1:]
-        supervised = batch.loss_mask[:, 1:]
+    def weight(self, prepared: Batch) -> Tensor:
+        return prepared.loss_mask.sum(dtype=torch.float64)
+
+    def loss(self, prepared: Batch, denominator: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums: supervised tokens, right ones, negative log-likelihood, CTC."""
+        output: SalmOutput = self.module(prepared)
+        supervised = prepared.loss_mask[:, 1:]
         logits = self.module.speech_lm.llm.get_output_embeddings()(output.hidden[:, :-1][supervised]).float()
-        wanted = labels[supervised]
-        nll = nn.functional.cross_entropy(logits, wanted, reduction="sum")
-        total, counts = nll, {
-            "tokens": supervised.sum(), "correct": (logits.argmax(-1) == wanted).sum(), "nll": nll.detach()}
-        if self.config.ctc_weight > 0:
-            ctc = self.ctc(output, batch)
-            total = total + self.config.ctc_weight * ctc
-            counts["ctc"] = ctc.detach()
-        return total / denominator, counts
+        labels = prepared.input_ids[:, 1:][supervised]
+        nll = nn.functional.cross_entropy(logits, labels, reduction="sum")
+        ctc = self.ctc(output, prepared) if self.ctc_weight else nll.new_zeros(())
+        right = (logits.argmax(-1) == labels).sum()
+        sums = torch.stack([supervised.sum().double(), right.double(), nll.detach().double(), ctc.detach().double()])
+        return (nll + self.ctc_weight * ctc) / denominator.to(nll.dtype), sums
+
+    def numbers(self, sums: Tensor) -> Numbers:
+        tokens, right, nll, ctc = (float(value) for value in sums)
+        return Numbers(
+            loss=(nll + self.ctc_weight * ctc) / tokens, base_loss=nll / tokens, accuracy=right / tokens)
 
     def ctc(self, output: SalmOutput, batch: Batch) -> Tensor:
         """Sum over rows of CTC's negative log-likelihood of the text (without its end token)."""
@@ -111,9 +117,21 @@ class SalmRecipe:
             scores, batch.input_ids[text], output.frame_mask.sum(1), lengths, blank=facts.token_limit, reduction="sum",
             zero_infinity=True)
 
-    def save_pretrained(self, folder: Path) -> None:
-        """Writes a SpeechLM folder in bf16. On a sharded module call it with the full state loaded into it."""
-        self.module.speech_lm.save(folder)
+    def finish(self, folder: Path) -> None:
+        """Writes the speech LLM to `folder`/speech_lm in bf16 (rank zero; the full weights are gathered from all)."""
+        if hasattr(self.module, "reshard"):  # after a validation FSDP2 leaves the gathered weights in place
+            self.module.reshard()
+        state, writes = whole_state(self.module.speech_lm)
+        if writes:
+            self.module.speech_lm.save(folder / EXPORT_FOLDER, state=state)
+
+
+def salm_recipe(config: SalmConfig, seed: int) -> SalmRecipe:
+    """Fresh fp32 weights that depend on the seed alone. Raises TargetError without a tokenizer."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = SalmModule(fresh_speech_lm(config), SpecAugment() if config.spec_augment else None)
+    return SalmRecipe(module, config.ctc_weight)
 
 
 def fresh_speech_lm(config: SalmConfig) -> SpeechLM:

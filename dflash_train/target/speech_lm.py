@@ -27,7 +27,13 @@ from dflash_train.errors import TargetError
 from dflash_train.target.base import TargetIds
 from dflash_train.target.causal_lm import CausalLMTarget
 from dflash_train.target.features import Geometry, LogMel
-from dflash_train.target.strict import load_causal_lm, load_pretrained, load_tokenizer, read_json
+from dflash_train.target.strict import (
+    load_causal_lm,
+    load_pretrained,
+    load_tokenizer,
+    no_progress_bars,
+    read_json,
+)
 
 VERSION = 1
 DESCRIPTION = "speech_lm.json"
@@ -125,16 +131,21 @@ class SpeechLM(nn.Module):
         load_strictly(projector, folder / "projector.safetensors", dtype)
         return cls(facts, SpeechFront(facts.geometry, encoder, projector), llm, tokenizer).eval()
 
-    def save(self, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-        """Writes the folder of the module's docstring; weights as safetensors in `dtype`."""
+    def save(
+        self, folder: Path, dtype: torch.dtype = torch.bfloat16, state: dict[str, Tensor] | None = None) -> None:
+        """Writes the folder of the module's docstring; weights as safetensors in `dtype`.
+
+        state: the whole weights, where the module's own are sharded.
+        """
+        whole = {name: cast(value, dtype) for name, value in (state or self.state_dict()).items()}
+        part = lambda prefix: {k.removeprefix(prefix): v for k, v in whole.items() if k.startswith(prefix)}  # noqa: E731
         folder.mkdir(parents=True, exist_ok=True)
-        for part, name in ((self.front.encoder, "encoder"), (self.llm, "llm")):
-            state = {key: cast(value, dtype) for key, value in part.state_dict().items()}
-            previous, part.config.dtype = part.config.dtype, dtype
-            part.save_pretrained(folder / name, state_dict=state)
-            part.config.dtype = previous
-        projector = {key: cast(value, dtype) for key, value in self.front.projector.state_dict().items()}
-        save_file(projector, folder / "projector.safetensors", {"format": "pt"})
+        with no_progress_bars():
+            for model, name, prefix in ((self.front.encoder, "encoder", "front.encoder."), (self.llm, "llm", "llm.")):
+                trained_in, model.config.dtype = model.config.dtype, dtype
+                model.save_pretrained(folder / name, state_dict=part(prefix))
+                model.config.dtype = trained_in
+        save_file(part("front.projector."), folder / "projector.safetensors", {"format": "pt"})
         self.tokenizer.save_pretrained(folder / "llm")
         text = json.dumps({"version": VERSION, **asdict(self.facts)}, indent=2)
         (folder / DESCRIPTION).write_text(text + "\n", "utf-8")

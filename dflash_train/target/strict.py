@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from dflash_train.errors import TargetError
 
@@ -32,6 +35,18 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+@contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """transformers draws bars of its own for every file; ours is the only program that talks here."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def load_pretrained(model_class: Any, folder: Path, dtype: torch.dtype) -> Any:
     """`model_class.from_pretrained` on a local folder, in evaluation mode.
 
@@ -39,8 +54,9 @@ def load_pretrained(model_class: Any, folder: Path, dtype: torch.dtype) -> Any:
     """
     read_json(folder / "config.json")
     try:
-        model, info = model_class.from_pretrained(
-            folder, dtype=dtype, local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True)
+        with no_progress_bars():
+            model, info = model_class.from_pretrained(
+                folder, dtype=dtype, local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise TargetError(f"{folder} cannot be loaded: {str(error).strip().splitlines()[0]}") from None
     faults = info if isinstance(info, dict) else vars(info)
