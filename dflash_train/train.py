@@ -6,8 +6,7 @@ import hashlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
+from typing import Any
 
 from dflash_train import config_tree
 from dflash_train.config import Precision, Recipe, TrainConfig
@@ -32,7 +31,7 @@ log = logging.getLogger(__name__)
 class Built:
     """A recipe on its device, how its rows are made, and the precision of its forward pass."""
 
-    recipe: RecipeProtocol
+    recipe: RecipeProtocol[Any]
     prompt: Prompt
     precision: Precision
 
@@ -63,18 +62,17 @@ def train(config_path: Path, run_dir: Path | None) -> int:
         shard(built.recipe.module, processes.mesh, built.precision)
         share = Share(config.data.batch_size, config.data.accumulation, processes.rank, processes.world_size)
         sets = {
-            name: EvalData(open_manifest(Path(path)), built.prompt, share.batch_size, share.rank, share.world_size)
+            name: EvalData(open_manifest(Path(path)), built.prompt, config.data.batch_size)
             for name, path in config.validation.sets.items()
         }
-        data = TrainData(training_set, built.prompt, share, config.seed)
+        data = TrainData(training_set, built.prompt, share, config.seed, config.data.num_workers)
         return Training(config, config_sha256, built.recipe, data, sets, processes, assignment).run(watch)
 
 
 def build(config: TrainConfig, training_set: Manifest, processes: Processes) -> Built:
     """The recipe that the config names."""
     if config.recipe is Recipe.salm:
-        torch.manual_seed(config.seed)
-        salm = salm_recipe(config.salm)
+        salm = salm_recipe(config.salm, config.seed)
         salm.module.to(processes.device)
         return Built(salm, salm.prompt, Precision.float32)
     loaded = load_target(Path(config.target.path), DTYPES[config.target.precision])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -79,14 +79,14 @@ class TrainData(Dataset[list[Batch]]):
     def __getitem__(self, step: int) -> list[Batch]:
         return self.batches(step)
 
-    def iterate(self, first_step: int) -> Iterator[tuple[int, list[Batch], float]]:
+    def iterate(self, first_step: int) -> Generator[tuple[int, list[Batch], float]]:
         """Endless (step, micro-batches, seconds waited for them) from `first_step` on, loaded ahead by the workers.
 
         The workers end with the iterator: close it when leaving the loop.
         """
         steps = itertools.count(first_step)
         loader = DataLoader(
-            self, batch_size=None, sampler=itertools.count(first_step), num_workers=self.num_workers,  # type: ignore[arg-type]
+            self, batch_size=None, sampler=itertools.count(first_step), num_workers=self.num_workers,
             prefetch_factor=4 if self.num_workers else None, pin_memory=False)
         source = iter(loader)
         while True:
