@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -64,3 +65,60 @@ def check(config: IO[str], as_json: bool) -> None:
         for mistake in answer.errors:
             click.echo(f"dflash-train: error: {mistake}", err=True)
     sys.exit(3 if answer.errors else 0)
+
+
+@main.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--run-dir", type=click.Path(path_type=Path), help="Where to write, when not started by `launch`.")
+def train(config: Path, run_dir: Path | None) -> None:
+    """Train one link of the run whose resolved config is CONFIG, from the newest complete checkpoint on."""
+    import logging
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    from dflash_train.train import train as train_link
+
+    train_link(config, run_dir)
+
+
+@main.command()
+@click.argument("run_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--step", type=int, help="An accepted step; the newest by default.")
+def export(run_dir: Path, step: int | None) -> None:
+    """Write the draft of an accepted checkpoint to RUN_DIR/export/step=N, as servers load it, and reload it strictly."""
+    from dflash_train.evaluate.run import export_step
+
+    folder = export_step(run_dir, step)
+    click.echo(folder)
+
+
+@main.command()
+@click.argument("run_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--step", type=int, help="An accepted and exported step; the newest accepted by default.")
+@click.option("--precision", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), help="Rows of each set at most.")
+@click.option("--json", "as_json", is_flag=True, help="Print what is written to RUN_DIR/evaluations instead of tables.")
+def evaluate(run_dir: Path, step: int | None, precision: str, limit: int | None, as_json: bool) -> None:
+    """Decode the run's validation sets with and without the exported draft, and compare token by token.
+
+    Exits 1 when the tokens differ in float32; in bfloat16 each divergence is listed with the target's top-2 margin.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from dflash_train.config import Precision
+    from dflash_train.evaluate.run import evaluate_run, evaluation_json
+    from dflash_train.evaluate.table import print_evaluation
+
+    with Progress(console=Console(stderr=True), transient=True) as bars:
+
+        def progress(name: str, rows: int) -> Callable[[], None]:
+            task = bars.add_task(f"decoding {name}", total=rows)
+            return lambda: bars.advance(task)
+
+        evaluation = evaluate_run(run_dir, step, Precision(precision), limit, progress)
+    if as_json:
+        click.echo(json.dumps(evaluation_json(evaluation)))
+    else:
+        print_evaluation(evaluation, Console())
+    if evaluation.precision is Precision.float32 and not evaluation.identical:
+        sys.exit(1)

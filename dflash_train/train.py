@@ -6,6 +6,7 @@ import hashlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dflash_train import config_tree
 from dflash_train.config import Precision, Recipe, TrainConfig
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 class Built:
     """A recipe on its device, how its rows are made, and the precision of its forward pass."""
 
-    recipe: RecipeProtocol
+    recipe: RecipeProtocol[Any]
     prompt: Prompt
     precision: Precision
 
@@ -61,10 +62,10 @@ def train(config_path: Path, run_dir: Path | None) -> int:
         shard(built.recipe.module, processes.mesh, built.precision)
         share = Share(config.data.batch_size, config.data.accumulation, processes.rank, processes.world_size)
         sets = {
-            name: EvalData(open_manifest(Path(path)), built.prompt, share.batch_size)
+            name: EvalData(open_manifest(Path(path)), built.prompt, config.data.batch_size)
             for name, path in config.validation.sets.items()
         }
-        data = TrainData(training_set, built.prompt, share, config.seed)
+        data = TrainData(training_set, built.prompt, share, config.seed, config.data.num_workers)
         return Training(config, config_sha256, built.recipe, data, sets, processes, assignment).run(watch)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -38,8 +38,7 @@ class Share:
         if self.batch_size % parts:
             raise ConfigError(
                 f"data.batch_size {self.batch_size} is not a multiple of accumulation {self.accumulation} x "
-                f"{self.world_size} ranks: write {max(1, round(self.batch_size / parts)) * parts}",
-                key="data.batch_size")
+                f"{self.world_size} ranks: write {max(1, round(self.batch_size / parts)) * parts}", key="data.batch_size")
 
     def rows(self, micro_batch: int) -> range:
         """Global rows of one micro-batch of this rank."""
@@ -63,8 +62,9 @@ def line_of(position: int, num_rows: int, seed: int) -> int:
 class TrainData(Dataset[list[Batch]]):
     """The training rows, by optimizer step."""
 
-    def __init__(self, manifest: Manifest, prompt: Prompt, share: Share, seed: int) -> None:
-        self.manifest, self.prompt, self.share, self.seed = manifest, prompt, share, seed
+    def __init__(self, manifest: Manifest, prompt: Prompt, share: Share, seed: int, num_workers: int = 0) -> None:
+        self.manifest, self.prompt, self.share = manifest, prompt, share
+        self.seed, self.num_workers = seed, num_workers
 
     def lines(self, step: int, rows: range) -> list[int]:
         """Lines of the manifest that are the given global rows of a step."""
@@ -79,15 +79,15 @@ class TrainData(Dataset[list[Batch]]):
     def __getitem__(self, step: int) -> list[Batch]:
         return self.batches(step)
 
-    def iterate(self, start_step: int, num_workers: int = 0) -> Iterator[tuple[int, list[Batch], float]]:
-        """Endless (step, micro-batches, seconds waited for them) from `start_step` on, loaded ahead by the workers.
+    def iterate(self, first_step: int) -> Generator[tuple[int, list[Batch], float]]:
+        """Endless (step, micro-batches, seconds waited for them) from `first_step` on, loaded ahead by the workers.
 
         The workers end with the iterator: close it when leaving the loop.
         """
-        steps = itertools.count(start_step)
+        steps = itertools.count(first_step)
         loader = DataLoader(
-            self, batch_size=None, sampler=itertools.count(start_step), num_workers=num_workers,
-            prefetch_factor=4 if num_workers else None, pin_memory=False)
+            self, batch_size=None, sampler=itertools.count(first_step), num_workers=self.num_workers,
+            prefetch_factor=4 if self.num_workers else None, pin_memory=False)
         source = iter(loader)
         while True:
             began = time.perf_counter()

@@ -37,13 +37,13 @@ LOG_SECONDS = 5.0  # least time between two progress lines
 class StepData(Protocol):
     """Training batches by step."""
 
-    def iterate(self, start_step: int, num_workers: int) -> Generator[tuple[int, list[Batch], float]]:
-        """From step `start_step` (counted from 0) on, endlessly: step, this rank's micro-batches, seconds waited."""
+    def iterate(self, first_step: int) -> Generator[tuple[int, list[Batch], float]]:
+        """From step `first_step` (counted from 0) on, endlessly: step, this rank's micro-batches, seconds waited."""
         ...
 
 
 class SetData(Protocol):
-    """A validation set in a fixed order: this rank's part of each batch, the same number of batches on every rank."""
+    """A validation set in a fixed order, whole on every rank: FSDP's collectives need as many passes on each."""
 
     def batches(self, limit: int) -> Iterator[Batch]: ...
 
@@ -84,7 +84,7 @@ class Training:
         if done >= target_step:
             log.info("step %d of %d was reached by an earlier link: nothing left to do", done, target_step)
             return done
-        with closing(self.data.iterate(done, self.config.data.num_workers)) as source:
+        with closing(self.data.iterate(done)) as source:
             for index, batches, data_seconds in source:
                 began = time.perf_counter()
                 done = index + 1
@@ -147,8 +147,7 @@ class Training:
                 for b in data.batches(self.config.validation.max_batches)
             ]
             one = torch.ones((), dtype=torch.float64, device=self.processes.device)
-            sums = self.processes.sum(torch.stack([self.recipe.loss(p, one)[1] for p in prepared]).sum(0))
-            numbers = self.recipe.numbers(sums)
+            numbers = self.recipe.numbers(torch.stack([self.recipe.loss(p, one)[1] for p in prepared]).sum(0))
             results[name] = {
                 "val_loss": numbers.loss,
                 "val_accept_len": numbers.accept_len,

@@ -1,1 +1,1 @@
-"""What a target and its draft are worth, measured on held-out utterances."""
+"""What a checkpoint is worth: decoding with and without the draft, on rows that it never saw."""

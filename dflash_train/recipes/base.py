@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dflash_train.records import Batch
 
-Prepared = TypeVar("Prepared")
+Prepared = TypeVar("Prepared")  # invariant: it is both given and taken
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,13 @@ class Numbers:
 class Recipe(Protocol[Prepared]):
     """A trainable module and its loss."""
 
-    module: nn.Module
     target_fingerprint: str | None
     empty_reason: str  # the skip reason of a step whose denominator is zero
+
+    @property
+    def module(self) -> nn.Module:
+        """The trainable root."""
+        ...
 
     def prepare(self, batch: Batch, step: int) -> Prepared:
         """What masks alone decide of a micro-batch of optimizer step `step`."""

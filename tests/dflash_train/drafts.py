@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,8 @@ class TextSteps:
         self.micro_batches, self.rank, self.world_size = micro_batches, rank, world_size
         self.lengths = lengths or (24, 17, LONGEST, 20)
 
-    def iterate(self, start_step: int, num_workers: int = 0) -> Iterator[tuple[int, list[Batch], float]]:
-        step = start_step
+    def iterate(self, first_step: int) -> Generator[tuple[int, list[Batch], float]]:
+        step = first_step
         while True:
             whole = text_batch(self.lengths, seed=step)
             size = len(self.lengths) // (self.micro_batches * self.world_size)
