@@ -45,9 +45,10 @@ def tokenizer(clips: Path, out: Path, split: str, vocab: int) -> None:
 @click.option("--seed", default=0, show_default=True, help="Utterance i depends on the seed, the split and i alone.")
 @click.option("--tokenizer", "tokenizer_folder", required=True, type=FOLDER, help="Counts the tokens.")
 @click.option("--exclude", multiple=True, type=FILE, help="A manifest whose texts are not made again.")
+@click.option("--rising", is_flag=True, help="A curriculum: single clips first, then longer ones (data.shuffle: false).")
 def compose(
     clips: Path, out: Path, count: int, split: str, tokens: tuple[int, int], seed: int, tokenizer_folder: Path,
-    exclude: tuple[Path, ...],
+    exclude: tuple[Path, ...], rising: bool,
 ) -> None:
     """Splice clips of the manifest CLIPS into utterances with exact texts; OUT is a manifest (.jsonl or .jsonl.gz)."""
     from dflash_train.data.compose import Composition
@@ -62,7 +63,7 @@ def compose(
     if counter is None:
         raise DataError(f"{tokenizer_folder} holds no tokenizer")
     known = frozenset(u.text for path in exclude for u in open_manifest(path).utterances())
-    plan = Composition(count=count, split=split, tokens=tokens, seed=seed, excluded=known)
+    plan = Composition(count=count, split=split, tokens=tokens, seed=seed, excluded=known, rising=rising)
     used = make(clips, out, plan, lambda text: len(counter.encode(text, add_special_tokens=False)))
     click.echo(f"{out}: {count} utterances of {used} clips")
 

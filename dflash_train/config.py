@@ -117,6 +117,8 @@ class DataConfig:
     """lhotse cuts manifest (.jsonl or .jsonl.gz) of the training utterances. Required."""
     revision: str | None = None
     """sha256 over the manifests, validation sets included. null: filled in by the check. Another one is refused."""
+    shuffle: bool = True
+    """An order of its own for every epoch, from the seed. false: the manifest's order, for a curriculum."""
     batch_size: int = 8
     """Rows of one optimizer step, over all ranks and accumulation."""
     accumulation: int = 1

@@ -17,17 +17,41 @@ from dflash_train.errors import DataError
 
 GAP_SAMPLES = (320, 3200)  # 20 to 200 ms
 ATTEMPTS = 200
+ALONE, RISEN = 0.25, 0.65  # of a curriculum: where single clips end, and where the full length is reached
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Of one utterance. clips: fewest; low and high: tokens; longest_aim: clips are added up to an aim of low to this."""
+
+    clips: int
+    low: int
+    longest_aim: int
+    high: int
 
 
 @dataclass(frozen=True)
 class Composition:
-    """What to compose. tokens: fewest and most of an utterance; excluded: texts that are not made."""
+    """What to compose. tokens: fewest and most of an utterance; excluded: texts that are not made.
+
+    rising: a curriculum, to be read in the manifest's order: single clips first, then longer and longer utterances. Its
+    texts may recur, where those of another set never do.
+    """
 
     count: int
     split: str
     tokens: tuple[int, int] = (15, 40)
     seed: int = 0
     excluded: frozenset[str] = field(default_factory=frozenset)
+    rising: bool = False
+
+    def bounds(self, index: int) -> Bounds:
+        """What utterance `index` must keep to."""
+        low, high = self.tokens
+        if not self.rising:
+            return Bounds(clips=2, low=low, longest_aim=high, high=high)
+        ramp = min(1.0, max(0.0, (index / self.count - ALONE) / (RISEN - ALONE)))
+        return Bounds(clips=1, low=low, longest_aim=low + round((high - low) * ramp), high=high)
 
 
 def compose(clips: Path, out: Path, plan: Composition, count_tokens: Callable[[str], int]) -> int:
@@ -46,8 +70,9 @@ def compose(clips: Path, out: Path, plan: Composition, count_tokens: Callable[[s
     used: set[str] = set()
     for index in range(plan.count):
         pick = random.Random(f"{plan.seed} {plan.split} {index}")
-        chosen = draw(pool, plan, count_tokens, pick, texts)
-        texts.add(joined(chosen))
+        chosen = draw(pool, plan.bounds(index), count_tokens, pick, texts)
+        if not plan.rising:
+            texts.add(joined(chosen))
         used.update(clip.id for clip in chosen)
         gaps = [16 * pick.randrange(GAP_SAMPLES[0] // 16, GAP_SAMPLES[1] // 16) for _ in chosen[1:]]
         made.append(splice(f"{plan.split}-{plan.seed}-{index:05d}", chosen, gaps))
@@ -61,19 +86,19 @@ def joined(clips: Sequence[MonoCut]) -> str:
 
 
 def draw(
-    pool: Sequence[MonoCut], plan: Composition, count_tokens: Callable[[str], int], pick: random.Random,
+    pool: Sequence[MonoCut], bounds: Bounds, count_tokens: Callable[[str], int], pick: random.Random,
     texts: set[str],
 ) -> list[MonoCut]:
-    """Two clips or more, none twice, whose text is new and has a number of tokens within the plan's bounds."""
-    low, high = plan.tokens
+    """Clips, none twice, whose text is new and within the bounds."""
     for _ in range(ATTEMPTS):
-        aim = pick.randint(low, high)
+        aim = pick.randint(bounds.low, bounds.longest_aim)
         chosen: list[MonoCut] = []
         for clip in pick.sample(list(pool), len(pool)):
-            if count_tokens(joined([*chosen, clip])) <= high:
+            if count_tokens(joined([*chosen, clip])) <= bounds.high:
                 chosen.append(clip)
-            if len(chosen) > 1 and count_tokens(joined(chosen)) >= aim:
+            if len(chosen) >= bounds.clips and count_tokens(joined(chosen)) >= aim:
                 break
-        if len(chosen) > 1 and low <= count_tokens(joined(chosen)) <= high and joined(chosen) not in texts:
+        tokens = count_tokens(joined(chosen))
+        if len(chosen) >= bounds.clips and tokens >= bounds.low and joined(chosen) not in texts:
             return chosen
-    raise DataError(f"no new utterance of {low}-{high} tokens in {ATTEMPTS} attempts: use more clips or fewer rows")
+    raise DataError(f"no new utterance of {bounds.low}-{bounds.high} tokens in {ATTEMPTS} attempts: use more clips or fewer rows")

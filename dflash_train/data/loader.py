@@ -53,16 +53,16 @@ def epoch_order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch]).permutation(num_rows)
 
 
-def line_of(position: int, num_rows: int, seed: int) -> int:
-    """Line of the manifest (from 0) at a position of the endless sequence."""
+def line_of(position: int, num_rows: int, seed: int | None) -> int:
+    """Line of the manifest (from 0) at a position of the endless sequence; without a seed in the manifest's order."""
     epoch, place = divmod(position, num_rows)
-    return int(epoch_order(num_rows, seed, epoch)[place])
+    return place if seed is None else int(epoch_order(num_rows, seed, epoch)[place])
 
 
 class TrainData(Dataset[list[Batch]]):
     """The training rows, by optimizer step."""
 
-    def __init__(self, manifest: Manifest, prompt: Prompt, share: Share, seed: int, num_workers: int = 0) -> None:
+    def __init__(self, manifest: Manifest, prompt: Prompt, share: Share, seed: int | None, num_workers: int = 0) -> None:
         self.manifest, self.prompt, self.share = manifest, prompt, share
         self.seed, self.num_workers = seed, num_workers
 

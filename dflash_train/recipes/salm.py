@@ -143,9 +143,21 @@ def fresh_speech_lm(config: SalmConfig) -> SpeechLM:
         raise TargetError(f"salm.tokenizer: {config.tokenizer} holds no tokenizer; `dflash-train tokenizer` makes one")
     facts = facts_of(tokenizer, config.num_mel_bins)
     encoder = ParakeetEncoder(encoder_config(config))
+    revive_subsampling(encoder)
     llm = Qwen3ForCausalLM(llm_config(config, len(tokenizer), facts))
     projector = Projector(config.encoder_hidden_size, config.llm_hidden_size)
     return SpeechLM(facts, SpeechFront(Geometry(config.num_mel_bins), encoder, projector), llm, tokenizer)
+
+
+def revive_subsampling(encoder: ParakeetEncoder) -> None:
+    """Gives the subsampling convolutions torch's own initial values, which keep the signal's spread.
+
+    The library draws them with the spread of a wide transformer's linear layers (initializer_range), whatever their
+    fan-in: through five of them the signal shrinks below the epsilon of the first layer norm, and nothing is learnt.
+    """
+    for module in encoder.subsampling.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            module.reset_parameters()
 
 
 def facts_of(tokenizer: Any, num_mel_bins: int) -> SpeechFacts:
@@ -164,7 +176,7 @@ def encoder_config(config: SalmConfig) -> ParakeetEncoderConfig:
         num_mel_bins=config.num_mel_bins, subsampling_factor=8,
         subsampling_conv_channels=config.encoder_subsampling_channels, dropout=config.dropout,
         activation_dropout=config.dropout, attention_dropout=config.dropout, layerdrop=0.0, scale_input=False,
-        max_position_embeddings=MAX_POSITIONS)
+        max_position_embeddings=MAX_POSITIONS, initializer_range=config.encoder_hidden_size**-0.5)
 
 
 def llm_config(config: SalmConfig, vocab_size: int, facts: SpeechFacts) -> Qwen3Config:
@@ -174,4 +186,4 @@ def llm_config(config: SalmConfig, vocab_size: int, facts: SpeechFacts) -> Qwen3
         num_hidden_layers=config.llm_layers, num_attention_heads=config.llm_attention_heads,
         num_key_value_heads=config.llm_key_value_heads, head_dim=config.llm_hidden_size // config.llm_attention_heads,
         attention_dropout=config.dropout, tie_word_embeddings=False, max_position_embeddings=MAX_POSITIONS,
-        pad_token_id=facts.pad_id, eos_token_id=facts.eos_ids[0], bos_token_id=None)
+        initializer_range=0.5 * config.llm_hidden_size**-0.5, pad_token_id=facts.pad_id, eos_token_id=facts.eos_ids[0], bos_token_id=None)

@@ -46,7 +46,7 @@ objective.selector_loss_weight salm.tokenizer salm.num_mel_bins salm.encoder_hid
 salm.encoder_attention_heads salm.encoder_intermediate_size
 salm.encoder_subsampling_channels salm.ctc_weight salm.llm_hidden_size salm.llm_layers
 salm.llm_attention_heads salm.llm_key_value_heads salm.llm_intermediate_size salm.dropout salm.spec_augment data.train
-data.revision data.batch_size data.accumulation data.num_workers validation.interval validation.max_batches
+data.revision data.shuffle data.batch_size data.accumulation data.num_workers validation.interval validation.max_batches
 validation.sets optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip lr_scheduler.kind
 lr_scheduler.warmup_steps lr_scheduler.horizon lr_scheduler.min_ratio checkpoint.interval
 """.split()
