@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from launcher.chain import rebuild_links
 from launcher.events import beacons, exit_records, ingest_events
