@@ -1,0 +1,1 @@
+"""Link agent (body follows)."""
