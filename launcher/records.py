@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+# Inside a snapshot, beside the source: one line, the tree's sha256. A link does not start where it is missing or differs.
+SNAPSHOT_MARKER = ".snapshot-sha256"
+
 
 class Backend(StrEnum):
     """Where links run."""
