@@ -8,21 +8,18 @@ name proves the content and neither times nor the place of the work tree matter.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import secrets
 import shutil
 import stat
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.errors import PreflightError
 from launcher.git import git
+from launcher.records import SNAPSHOT_MARKER
 
-MARKER = ".launch-snapshot.json"
-"""In the snapshot's top, written last; a link checks that its `sha256` is the one it was rendered with."""
 MAX_BYTES = 2 * 1000**3
 
 
@@ -57,8 +54,8 @@ def snapshot_path(work_root: Path, sha256: str) -> Path:
 def is_made(path: Path) -> bool:
     """Whether a finished snapshot lies at `path`."""
     try:
-        return json.loads((path / MARKER).read_text())["sha256"] == path.name
-    except (OSError, ValueError, KeyError, TypeError):
+        return (path / SNAPSHOT_MARKER).read_text().strip() == path.name
+    except (OSError, UnicodeDecodeError):
         return False
 
 
@@ -71,7 +68,7 @@ def read_source(top: Path, work_root: Path, max_bytes: int = MAX_BYTES) -> Sourc
     submodules: list[str] = []
     excluded = _relative(work_root, top)
     listed = sorted(set(_listed(top, "", submodules)))
-    kept = [path for path in listed if not (excluded and (path == excluded or path.startswith(excluded + "/")))]
+    kept = [path for path in listed if path != SNAPSHOT_MARKER and not _within(path, excluded)]
     entries = tuple(entry for path in kept if (entry := _entry(top, path)))
     total = sum(entry.size for entry in entries)
     if total > max_bytes:
@@ -114,6 +111,10 @@ def _relative(path: Path, top: Path) -> str | None:
         return path.resolve().relative_to(top.resolve()).as_posix()
     except ValueError:
         return None
+
+
+def _within(path: str, folder: str | None) -> bool:
+    return folder is not None and (path == folder or path.startswith(folder + "/"))
 
 
 def _listed(top: Path, prefix: str, submodules: list[str]) -> Iterator[str]:
@@ -179,17 +180,10 @@ def _copy(tree: SourceTree, target: Path, progress: Callable[[int], None]) -> No
         progress(number)
     if _tree_hash(iter(copied)) != tree.sha256:
         raise PreflightError("the source changed while it was copied: launch again when no program writes into it")
-    marker = {
-        "version": 1,
-        "sha256": tree.sha256,
-        "files": len(tree.entries),
-        "bytes": tree.size,
-        "created": time.time(),
-        "submodules": list(tree.submodules),
-    }
-    (target / MARKER).write_text(json.dumps(marker) + "\n")
-    (target / MARKER).chmod(0o444)
-    _sync(target / MARKER)
+    marker = target / SNAPSHOT_MARKER
+    marker.write_text(tree.sha256 + "\n")
+    marker.chmod(0o444)
+    _sync(marker)
     for folder, _, _ in os.walk(target, topdown=False):
         os.chmod(folder, 0o555)
         _sync(Path(folder))
