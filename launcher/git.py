@@ -32,7 +32,9 @@ def git(folder: Path, *arguments: str) -> bytes:
     except FileNotFoundError:
         raise PreflightError("git is not on PATH: the source of a run is taken from a git work tree") from None
     except subprocess.TimeoutExpired:
-        raise PreflightError(f"`git {' '.join(arguments)}` did not end within {TIMEOUT_SECONDS} s in {folder}") from None
+        raise PreflightError(
+            f"`git {' '.join(arguments)}` did not end within {TIMEOUT_SECONDS} s in {folder}"
+        ) from None
     if done.returncode != 0:
         words = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
         raise PreflightError(f"`git {' '.join(arguments)}` failed in {folder}: {words[0]}")

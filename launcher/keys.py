@@ -1,4 +1,4 @@
-"""Every key of an experiment spec and of a site profile: OmegaConf structured configs, nothing else (a test freezes the list).
+"""Every key of an experiment spec and of a site profile: OmegaConf structured configs (a test freezes the list).
 
 Experiment facts live in the spec only, facts of a machine or cluster in the site profile only; neither may set the
 other's keys. "???" is OmegaConf's mark of a required key. schema.py checks documents against these classes.
@@ -96,8 +96,8 @@ class SiteKeys:
     name: str = REQUIRED
     backend: Backend = REQUIRED
     python: str = ""
-    """Interpreter of the trainer and the link agent; a path with ~ or relative to the git top, or a name on PATH; empty:
-    the launcher's own."""
+    """Interpreter of the trainer and the link agent: a path (~, or relative to the git top) or a name on PATH.
+    Empty: the launcher's own."""
     work_root: str = ""
     """Where snapshots, runs and the database lie; empty: work/ in the git top."""
     max_walltime: str = REQUIRED

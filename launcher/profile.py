@@ -126,7 +126,9 @@ def _value_problems(keys: SiteKeys, document: Document) -> list[str]:
         if not _ENV_NAME.fullmatch(name):
             found.append(f"{document.mark(f'env.{name}')}: env.{name}: not the name of an environment variable")
         elif name.startswith(("LAUNCH_", "SLURM_")) or name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
-            found.append(f"{document.mark(f'env.{name}')}: env.{name}: set by the launcher or by Slurm, not by a profile")
+            found.append(
+                f"{document.mark(f'env.{name}')}: env.{name}: set by the launcher or by Slurm, not by a profile"
+            )
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", keys.name):
         found.append(f"{document.mark('name') or source}: name: `{keys.name}`: only a-z, 0-9, - and _")
     if keys.backend == "local" and document.mark("slurm"):

@@ -10,12 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launcher import agent
 from launcher.errors import LockHeld, PreflightError
 from launcher.plan import Launch
 from launcher.provenance import Provenance
 from launcher.records import RunPaths
-from launcher.render import render_link
+from launcher.render import copy_agent, render_link
 
 FOLDERS = ("links", "events", "logs", "checkpoints", "accepted")
 
@@ -32,7 +31,13 @@ def run_record(launch: Launch, provenance: Provenance, created: float) -> dict[s
         "parent": None,
         "change": None,
         "spec": {"path": str(launch.spec.path), "bases": [str(source.path) for source in launch.spec.sources[1:]]},
-        "site": {"name": plan.site.name, "backend": plan.site.backend.value, "python": plan.site.python},
+        "site": {
+            "name": plan.site.name,
+            "backend": plan.site.backend.value,
+            "python": plan.site.python,
+            "accept_interval_seconds": plan.site.accept_interval_seconds,
+            "smoke": plan.site.smoke,
+        },
         "adapter": launch.spec.adapter.value,
         "command": list(plan.command),
         "chain": asdict(plan.chain),
@@ -76,21 +81,28 @@ def create_run_dir(launch: Launch, provenance: Provenance) -> Path:
     plan = launch.plan
     final = plan.paths.root
     making = RunPaths(final.parent / f".making-{plan.run_id}")
-    if final.exists():
-        raise LockHeld(f"{final} exists already: launch again, the new run gets another id")
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         making.root.mkdir(mode=0o755)
+    except FileExistsError:
+        raise LockHeld(f"another launch is making {final}: launch again, the new run gets another id") from None
+    except OSError as error:
+        raise _refused(final, error) from None
+    try:
+        if final.exists():
+            raise LockHeld(f"{final} exists already: launch again, the new run gets another id")
         _fill(making, launch, provenance)
         os.rename(making.root, final)
         _sync(final.parent)
-    except FileExistsError:
-        raise LockHeld(f"another launch is making {final}") from None
     except OSError as error:
-        raise PreflightError(f"the run directory {final} cannot be made: {error.strerror}: {error.filename}") from None
+        raise _refused(final, error) from None
     finally:
         shutil.rmtree(making.root, ignore_errors=True)
     return final
+
+
+def _refused(final: Path, error: OSError) -> PreflightError:
+    return PreflightError(f"the run directory {final} cannot be made: {error.strerror}: {error.filename}")
 
 
 def _fill(making: RunPaths, launch: Launch, provenance: Provenance) -> None:
@@ -109,8 +121,10 @@ def _fill(making: RunPaths, launch: Launch, provenance: Provenance) -> None:
         script = making.script(number)
         _write(script, render_link(launch.plan, number))
         script.chmod(0o755)
-    shutil.copyfile(agent.__file__, making.links / "agent.py")
-    _sync(making.links / "agent.py")
+    copy_agent(making.links)
+    for folder, _, names in os.walk(making.links / "agent"):
+        for name in (*names, "."):
+            _sync(Path(folder) / name)
     for folder in (*FOLDERS, "."):
         _sync(making.root / folder)
 

@@ -27,7 +27,7 @@ def key_types(schema: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, hint in get_type_hints(schema).items():
         found[name] = hint
-        if is_dataclass(hint):
+        if is_dataclass(hint) and isinstance(hint, type):
             found.update({f"{name}.{key}": inner for key, inner in key_types(hint).items()})
     return found
 
@@ -39,22 +39,21 @@ def takes_text(schema: type, key: str) -> bool:
 
 
 def problems(document: Document, schema: type) -> list[str]:
-    """Every problem of the document, one line each: unknown keys, wrong types, unquoted wall times, values not allowed."""
+    """Every problem of the document, one line each: unknown keys, wrong types, unquoted wall times, bad values."""
     return list(_problems(document.values, schema, schema, "", document))
 
 
 def convert(document: Document, schema: type) -> Any:
-    """The document as an instance of `schema`, defaults filled in. SpecError on the first thing that OmegaConf refuses."""
+    """The document as an instance of `schema`, defaults filled in. SpecError where OmegaConf refuses."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     try:
         # Interpolation is never resolved: `${HOME}` in a setup line belongs to the shell.
         merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(document.values))
-        tree = OmegaConf.to_container(merged, resolve=False, enum_to_str=False)
+        tree: Any = OmegaConf.to_container(merged, resolve=False, enum_to_str=False)
     except OmegaConfBaseException as error:
         raise SpecError(f"{document.mark(str(error.full_key or '')) or ''}: {str(error).splitlines()[0]}") from None
-    assert isinstance(tree, dict)
     missing = [key for key, value in _leaves(tree) if value == "???"]
     if missing:
         source = next((mark.source for mark in document.marks.values()), "the file")
@@ -111,7 +110,8 @@ def _problems(values: dict[str, Any], group: type, schema: type, prefix: str, do
             if isinstance(value, dict):
                 yield from _problems(value, hint, schema, key + ".", document)
             else:
-                yield f"{mark}: {key}: expected a group of keys ({', '.join(get_type_hints(hint))}), got {_seen(value, mark)}"
+                keys = ", ".join(get_type_hints(hint))
+                yield f"{mark}: {key}: expected a group of keys ({keys}), got {_seen(value, mark)}"
             continue
         problem = _wrong(value, hint, key, mark, document)
         if problem:
@@ -180,7 +180,7 @@ def _wrong_scalar(value: Any, hint: Any, key: str, mark: Mark) -> str | None:
         return f"{mark}: {key}: expected {_NAME_OF_TYPE[hint]}, got {_seen(value, mark)}{advice}"
     if key in QUOTED_TEXT and value:
         if not mark.quoted:
-            return f'{mark}: {key}: a wall time must be in quotes, since YAML reads some as numbers: quote it ("{mark.text}")'
+            return f'{mark}: {key}: a wall time not in quotes, and YAML reads some as numbers: quote it ("{mark.text}")'
         try:
             walltime_seconds(value)
         except ValueError as error:

@@ -75,8 +75,8 @@ def read_source(top: Path, work_root: Path, max_bytes: int = MAX_BYTES) -> Sourc
         largest = sorted(entries, key=lambda entry: -entry.size)[:10]
         names = ", ".join(f"{entry.path} ({entry.size / 1e6:.1f} MB)" for entry in largest)
         raise PreflightError(
-            f"the source has {total / 1e9:.2f} GB in {len(entries)} files, more than {max_bytes / 1e9:.2f} GB; the largest: "
-            f"{names}: list data and results in .gitignore"
+            f"the source has {total / 1e9:.2f} GB in {len(entries)} files, more than {max_bytes / 1e9:.2f} GB; "
+            f"the largest: {names}: list data and results in .gitignore"
         )
     hashes = ((entry, _content_hash(top / entry.path, entry)) for entry in entries)
     return SourceTree(top, _tree_hash(hashes), entries, tuple(submodules))
@@ -118,7 +118,7 @@ def _within(path: str, folder: str | None) -> bool:
 
 
 def _listed(top: Path, prefix: str, submodules: list[str]) -> Iterator[str]:
-    """Paths relative to the outer top. Submodules and nested repositories are listed as folders: their files are taken."""
+    """Paths relative to the outer top. git lists submodules and nested repositories as folders: their files are taken."""
     for raw in git(top / prefix, "ls-files", "-co", "--exclude-standard", "-z").split(b"\0"):
         name = os.fsdecode(raw).rstrip("/")
         if not name:

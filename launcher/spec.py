@@ -1,4 +1,4 @@
-"""An experiment spec: read, laid over its base specs, overridden by --set, checked key by key, and turned into records."""
+"""An experiment spec: read, laid over its bases, overridden by --set, checked key by key, and turned into records."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def load_spec(path: Path, overrides: Sequence[str] = ()) -> Spec:
 
 
 def check_against_site(spec: Spec, site: Site) -> None:
-    """SpecError where the spec asks for what the site cannot give: longer than its limit, shorter than its save margin."""
+    """SpecError where the spec asks for what the site cannot give: too long, too short to save, too many nodes."""
     found = []
     for number, key in ((1, "chain.first_walltime"), (2, "chain.walltime")):
         seconds = spec.chain.walltime(number)
@@ -96,7 +96,9 @@ def check_against_site(spec: Spec, site: Site) -> None:
             )
     if site.backend == "local" and spec.resources.nodes > 1:
         mark = spec.document.mark("resources.nodes")
-        found.append(f"{mark}: resources.nodes: {spec.resources.nodes} nodes on the local site `{site.name}`: it has one")
+        found.append(
+            f"{mark}: resources.nodes: {spec.resources.nodes} nodes on the local site `{site.name}`: it has one"
+        )
     if found:
         raise SpecError("\n".join(dict.fromkeys(found)))
 

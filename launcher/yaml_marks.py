@@ -1,7 +1,7 @@
 """YAML read with the place, the tag and the quotes of every value, and without YAML 1.1's silent conversions.
 
 `4:00:00` is an integer in YAML 1.1, `0123` is 83, `no` is false, the second of two equal keys wins: each of these is an
-error here, with file and line. Values keep a `Mark`, so that a later error or `--explain` can say where they were written.
+error here, with file and line. Values keep a `Mark`, so that an error or `--explain` can say where they were written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import yaml
 from launcher.errors import SpecError
 
 # YAML 1.1 wants a dot in a float; everybody writes 1e-3.
-_FLOAT = re.compile(r"[-+]?(\d[\d_]*\.[\d_]*([eE][-+]?\d+)?|\.\d+([eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.(inf|Inf|INF))|\.(nan|NaN|NAN)")
+_FLOAT = re.compile(
+    r"[-+]?(\d[\d_]*\.[\d_]*([eE][-+]?\d+)?|\.\d+([eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.(inf|Inf|INF))|\.(nan|NaN|NAN)"
+)
 _INT = re.compile(r"[-+]?(0|[1-9]\d*)")
 _PLAIN_TEXT = re.compile(r"[A-Za-z_/~][\w./~-]*( [\w./~-]+)*")
 
@@ -44,7 +46,7 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _represent_text)
-_Dumper.ignore_aliases = lambda *_: True  # type: ignore[method-assign,assignment]
+_Dumper.ignore_aliases = lambda *_: True  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_file(path: Path, shown: str) -> tuple[Document, str]:
-    """The document in `path`, called `shown` in errors, and its text. SpecError when it cannot be read or is not a mapping."""
+    """The document in `path`, called `shown` in errors, and its text. SpecError when it cannot be read or parsed."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -108,7 +110,7 @@ def read_file(path: Path, shown: str) -> tuple[Document, str]:
 
 
 def parse(text: str, shown: str) -> Document:
-    """The document in `text`. SpecError with file and line on bad YAML, duplicates, odd keys and ambiguous plain values."""
+    """The document in `text`. SpecError with file and line on bad YAML, duplicates, odd keys, ambiguous values."""
     node = _compose(text, shown)
     if node is None:
         return Document()
@@ -139,7 +141,7 @@ def parse_override(assignment: str, is_text: bool) -> Document:
 
 
 def dump(tree: Mapping[str, Any]) -> str:
-    """YAML text of a plain tree that every YAML reader takes for the same values (text that looks like a number is quoted)."""
+    """YAML text of a plain tree that every YAML reader takes for the same values (ambiguous text is quoted)."""
     return yaml.dump(dict(tree), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6)
 
 
@@ -176,7 +178,9 @@ def _value(node: yaml.Node, key: str, shown: str, line: int | None, marks: dict[
         for name, child in _items(node, shown, line):
             if name in values:
                 first = marks[f"{key}.{name}" if key else name]
-                raise SpecError(f"{_at(child, shown, line)}: `{name}` is set a second time (first on line {first.line}): keep one")
+                raise SpecError(
+                    f"{_at(child, shown, line)}: `{name}` is set a second time (first on line {first.line}): keep one"
+                )
             values[name] = _value(child, f"{key}.{name}" if key else name, shown, line, marks)
         return values
     if isinstance(node, yaml.SequenceNode):
@@ -192,7 +196,9 @@ def _items(node: yaml.MappingNode, shown: str, line: int | None) -> Iterator[tup
         if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != "tag:yaml.org,2002:str":
             raise SpecError(f"{where}: a key must be text, found {_kind(key_node)}: quote it")
         if "." in key_node.value or "[" in key_node.value:
-            raise SpecError(f"{where}: `{key_node.value}`: no dot or bracket in a key: write nested keys on lines of their own")
+            raise SpecError(
+                f"{where}: `{key_node.value}`: no dot or bracket in a key: write nested keys on lines of their own"
+            )
         yield key_node.value, child
 
 

@@ -41,7 +41,9 @@ class DflashTrainAdapter:
         except OSError as error:
             raise PreflightError(f"the trainer cannot be asked: {site.python}: {error.strerror}") from None
         except subprocess.TimeoutExpired:
-            raise PreflightError(f"the trainer did not answer within {TIMEOUT_SECONDS} s: `{shown}` in {git_top}") from None
+            raise PreflightError(
+                f"the trainer did not answer within {TIMEOUT_SECONDS} s: `{shown}` in {git_top}"
+            ) from None
         try:
             answer = json.loads(done.stdout)
             checked = _read(answer)
@@ -63,9 +65,9 @@ class DflashTrainAdapter:
 def _read(answer: Mapping[str, Any]) -> CheckedConfig:
     """The trainer's answer as a record; KeyError, TypeError or ValueError where it is not as the contract says."""
     problems = tuple(ConfigProblem(e["key"] or "", str(e["message"]), e.get("nearest")) for e in answer["errors"])
-    facts = answer.get("facts")
     if problems:
         return CheckedConfig(answer.get("resolved") or {}, answer.get("origins") or {}, None, problems)
+    facts: Mapping[str, Any] = answer["facts"]
     return CheckedConfig(
         resolved=dict(answer["resolved"]),
         origins=dict(answer["origins"]),
