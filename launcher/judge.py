@@ -66,7 +66,7 @@ def judge(link: LinkRow, seen: Evidence) -> Judgement:
             f"link {link.number} of {link.run_id} has a second job ({twins}); the run's lock keeps it from work",
         )
     if seen.record is not None and (job is None or not job.live):
-        link = _ended(link, LinkOutcome(seen.record.outcome), seen.record.detail)
+        link = _recorded(link, seen.record, job)
     elif job is not None:
         link = _in_queue(link, job, seen)
     elif seen.queue_error:
@@ -78,6 +78,14 @@ def judge(link: LinkRow, seen: Evidence) -> Judgement:
 
 def _ended(link: LinkRow, outcome: LinkOutcome, detail: str) -> LinkRow:
     return replace(link, state=LinkState.ENDED, outcome=outcome, detail=detail, absent_since=None)
+
+
+def _recorded(link: LinkRow, record: ExitRecord, job: Job | None) -> LinkRow:
+    """The exit record's outcome. "Cancelled" only means that SIGTERM came; the scheduler's word says by what."""
+    outcome, detail, word = LinkOutcome(record.outcome), record.detail, job.word.split()[0] if job else ""
+    if outcome is LinkOutcome.CANCELLED and word not in ("", "CANCELLED", "COMPLETED", "FAILED"):
+        return _ended(link, _OUTCOME_OF_WORD.get(word, LinkOutcome.CRASHED), f"{word}; {detail}")
+    return _ended(link, outcome, detail)
 
 
 def _in_queue(link: LinkRow, job: Job, seen: Evidence) -> LinkRow:

@@ -51,17 +51,46 @@ def decide(facts: Facts) -> Verdict | None:
     return None
 
 
-def classify(code: int, step: int, target_step: int, stop: bool, told_to_end: bool, at_limit: bool) -> str:
-    """The outcome of a link whose trainer ended with `code`; the checkpoints say more than the code."""
-    if step >= target_step:
+@dataclass(frozen=True)
+class End:
+    """How the trainer's processes ended."""
+
+    code: int  # negative: by that signal. srun's 0 is no proof: it also says 0 when Slurm ended its step
+    step: int  # of the newest complete checkpoint
+    last_step: int  # in metrics.jsonl; 0 without one
+    target_step: int
+    stop: bool  # the stop file lies there
+    terminated: bool  # SIGTERM came: the limit, a cancel or a lost node
+    at_limit: bool  # the wall time was over, or nearly
+
+
+def classify(end: End) -> str:
+    """The outcome of a link that trained; the checkpoints say more than the exit code."""
+    if end.step >= end.target_step:
         return "finished"
-    if code == 0:
-        return "stopped" if stop else "handed_over"
-    if stop and (code < 0 or code > 128):  # ended by a signal before it could save
+    if end.terminated and end.at_limit:
+        return "timed_out"
+    if end.terminated and (end.code != 0 or end.last_step > end.step):
+        return "cancelled"
+    if end.stop and (end.code <= 0 or end.code > 128):  # saved, or was told before it could train
         return "stopped"
-    if told_to_end:  # SIGTERM came: the limit or a cancel ended it, not a fault of its own
-        return "timed_out" if at_limit else "cancelled"
-    return "crashed"
+    return "handed_over" if end.code == 0 else "crashed"
+
+
+def last_metrics_step(run: Path) -> int:
+    """The last step in metrics.jsonl; 0 before the first."""
+    try:
+        with (run / "metrics.jsonl").open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - 65536))
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return 0
+    for line in reversed(lines):
+        try:
+            return int(json.loads(line)["step"])
+        except (ValueError, KeyError, TypeError):  # torn, or the first, which the tail cut off
+            continue
+    return 0
 
 
 def newest_checkpoint(run: Path) -> tuple[int, str]:

@@ -12,12 +12,23 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .decide import EXIT_NOT_TRAINED, Facts, Verdict, classify, decide, newest_checkpoint, read_trained
+from .decide import (
+    EXIT_NOT_TRAINED,
+    End,
+    Facts,
+    Verdict,
+    classify,
+    decide,
+    last_metrics_step,
+    newest_checkpoint,
+    read_trained,
+)
 from .events import Events
 from .lock import RunLock
 from .place import end_time, master_address, master_port
 
 POLL_SECONDS = 0.2
+LIMIT_SLACK = 5.0  # seconds; a SIGTERM this near to the end is the wall-time limit's
 DETAIL_LIMIT = 1000  # characters; an event line stays far below 4 KB, so that one write is one line
 
 
@@ -143,10 +154,18 @@ class Link:
         for name in self.signals:  # one that came before there was a process to tell
             self.tell(signal.Signals[name])
         code = self.wait(deadline)
-        step = newest_checkpoint(self.run)[0]
-        told_to_end = "SIGTERM" in self.signals
-        outcome = classify(code, step, self.target_step, self.stop, told_to_end, time.time() >= self.end - 5)
-        detail = f"trainer ended with {code}"
+        end = End(
+            code=code,
+            step=newest_checkpoint(self.run)[0],
+            last_step=last_metrics_step(self.run),
+            target_step=self.target_step,
+            stop=self.stop,
+            terminated="SIGTERM" in self.signals,
+            at_limit=time.time() >= self.end - LIMIT_SLACK,
+        )
+        outcome, detail = classify(end), f"trainer ended with {code} at step {end.last_step}"
+        if end.last_step > end.step:
+            detail += f"; the newest complete checkpoint is of step {end.step}"
         if self.lock_lost:
             outcome, detail = "locked", detail + "; another link took the run's lock over"
         self.record(outcome, code, detail)

@@ -148,7 +148,11 @@ def test_several_tasks_get_their_ranks_and_one_rendezvous(tmp_path: Path) -> Non
     store, run, _ = launch(plan)
     assert outcomes(wait_until(run, store, all_ended, 30)) == ["finished"]
     tasks = [json.loads(path.read_text()) for path in sorted(plan.paths.events.glob("*.[0-9].jsonl"))]
-    assert [(task["rank"], task["local_rank"], task["world_size"]) for task in tasks] == [(0, 0, 3), (1, 1, 3), (2, 2, 3)]
+    assert [(task["rank"], task["local_rank"], task["world_size"]) for task in tasks] == [
+        (0, 0, 3),
+        (1, 1, 3),
+        (2, 2, 3),
+    ]
 
 
 def test_a_failing_setup_line_ends_the_link_with_its_code_and_says_which(tmp_path: Path) -> None:

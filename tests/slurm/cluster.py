@@ -1,4 +1,4 @@
-"""A real Slurm on this machine, for tests: one controller, several slurmd, its own munged, all beneath one short folder.
+"""A real Slurm on this machine, for tests: a controller, several slurmd and a munged, all beneath one short folder.
 
 Debian's slurmd may run several times on one host (-N), each with its own port; so a "node" is a slurmd. Nothing needs
 root, systemd, cgroups or a changed /etc/hosts: every daemon runs as whoever runs the tests, in the foreground as our
