@@ -40,9 +40,11 @@ class Precision(StrEnum):
 @dataclass
 class TargetConfig:
     path: str = ""
-    """Folder of the frozen target: a SpeechLM folder (speech_lm.json) or a Hugging Face causal LM. Required for `draft`."""
+    """Folder of the frozen target: a SpeechLM folder (speech_lm.json) or a Hugging Face causal LM. Required (draft)."""
     precision: Precision = Precision.float32
     """dtype of the frozen weights and of the forward pass."""
+    fingerprint: str | None = None
+    """sha256 over the folder's files. null: filled in by the check. Training refuses a target with another one."""
 
 
 @dataclass
@@ -78,7 +80,7 @@ class DraftConfig:
 class ObjectiveConfig:
     label_source: LabelSource = LabelSource.target_argmax
     num_anchors: int = 512
-    """Anchor slots a row at most; slots = min(num_anchors, what the longest row of the data can hold), constant in a run."""
+    """Anchor slots of a row at most: min(num_anchors, what the longest row of the data can hold), constant in a run."""
     loss_decay_gamma: float | None = 4.0
     """γ of the slot weights exp(-(j-1)/γ), in slots; null: all 1."""
     selector_loss_weight: float = 1.0
@@ -108,7 +110,9 @@ class SalmConfig:
 @dataclass
 class DataConfig:
     train: str = ""
-    """lhotse cuts manifest (.jsonl or .jsonl.gz) of the training utterances."""
+    """lhotse cuts manifest (.jsonl or .jsonl.gz) of the training utterances. Required."""
+    revision: str | None = None
+    """sha256 over the manifests, validation sets included. null: filled in by the check. Another one is refused."""
     batch_size: int = 8
     """Rows of one optimizer step, over all ranks and accumulation."""
     accumulation: int = 1

@@ -5,12 +5,13 @@
     N anchors (blocks) of a row      bs block size                        P = bs - 1 predicted slots of a block
     k candidates of a slot           R rank of the selector                A audio samples of a row (16 kHz)
 
-Source of the letters: the notation of the DFlash specification (docs/specification notes in README).
+The letters are those of the DFlash specification.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,7 +42,11 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same batch with every tensor on `device`."""
-        moved = {f.name: v.to(device, non_blocking=True) for f in fields(self) if isinstance(v := getattr(self, f.name), Tensor)}
+        moved: dict[str, Any] = {
+            f.name: value.to(device, non_blocking=True)
+            for f in fields(self)
+            if isinstance(value := getattr(self, f.name), Tensor)
+        }
         return replace(self, **moved)
 
     @property

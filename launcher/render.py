@@ -38,7 +38,7 @@ def submit_command(plan: RunPlan, number: int, previous: str | None) -> tuple[st
 
 
 def copy_agent(links: Path) -> None:
-    """Copy the link agent into a run's `links` folder: links of this run go on running it, whatever is installed later."""
+    """Copy the link agent into a run's `links` folder: this run goes on with it, whatever is installed later."""
     source = Path(__file__).parent / "agent"
     shutil.copytree(source, links / "agent", ignore=shutil.ignore_patterns("__pycache__"))
 
@@ -99,13 +99,14 @@ def _parameters(plan: RunPlan, number: int) -> dict[str, Any]:
 def _body(plan: RunPlan, number: int) -> str:
     """The script below the #SBATCH lines: the environment, the setup lines, then the agent in place of the shell."""
     run = plan.paths.root
+    more_python = plan.site.env.get("PYTHONPATH", "")
     exports = {
+        "PYTHONUNBUFFERED": "1",
+        **plan.site.env,
+        "PYTHONPATH": f"{plan.snapshot}:{more_python}" if more_python else str(plan.snapshot),
         "LAUNCH_RUN_DIR": str(run),
         "LAUNCH_LINK": str(number),
         "LAUNCH_TARGET_STEP": str(plan.target_step),
-        "PYTHONPATH": str(plan.snapshot),
-        "PYTHONUNBUFFERED": "1",
-        **plan.site.env,
     }
     agent = shlex.join([plan.site.python, "-B", str(plan.paths.links / "agent")])
     options = [
@@ -135,7 +136,12 @@ def _body(plan: RunPlan, number: int) -> str:
             "LAUNCH_STARTED=$(date +%s); export LAUNCH_STARTED",
             *(f"export {name}={shlex.quote(value)}" for name, value in exports.items()),
             f"setup_line={shlex.quote(f'cd {plan.snapshot}')}",
-            f"trap '{agent} --setup-failed=$? --setup-line=\"$setup_line\" --' EXIT",
+            "setup_failed() {",
+            "  status=$?",
+            f'  {agent} --setup-failed="$status" --setup-line="$setup_line" --',
+            '  exit "$status"',
+            "}",
+            "trap setup_failed EXIT",
             f"cd {shlex.quote(str(plan.snapshot))}",
             *(
                 ["# The site's setup; module and conda scripts do not stand `set -u`.", "set +u", *setup]

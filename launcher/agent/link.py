@@ -145,7 +145,7 @@ class Link:
         return code if code >= 0 else 128 - code
 
     def wait(self, deadline: float) -> int:
-        """Wait for all processes: the first bad exit code, else 0. Asks for a save at the deadline and at the stop file."""
+        """Wait for all processes, ask them to save at the deadline or stop file; the first bad exit code, else 0."""
         parent, asked, failed = os.getppid(), False, 0
         while True:
             codes = [process.poll() for process in self.processes]

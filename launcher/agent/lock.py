@@ -22,6 +22,15 @@ def machine_id() -> str:
         return socket.gethostname()
 
 
+def process_gone(pid: object) -> bool:
+    """Whether a process of this machine is gone, or only a zombie that nobody reaped."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return text[text.rindex(")") + 2] in "ZX"
+
+
 class RunLock:
     """<run>/lock: made by a hard link, so it appears whole and only once; its holder touches it.
 
@@ -65,7 +74,7 @@ class RunLock:
             self.probe.unlink()
 
     def _stale(self, holder: dict[str, object]) -> bool:
-        if holder.get("machine") == self.owner["machine"] and not Path(f"/proc/{holder.get('pid')}").exists():
+        if holder.get("machine") == self.owner["machine"] and process_gone(holder.get("pid")):
             return True  # its process is gone, and we are where that can be seen
         os.utime(self.probe)  # the file server's clock, not ours, against the file server's clock
         try:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from launcher.errors import LauncherError, SubmissionUnsure
 from launcher.records import Backend, RunPlan
 
 
@@ -52,8 +53,10 @@ class JobEnd:
     signal: int
 
 
-class QueueUnavailable(Exception):
+class QueueUnavailable(LauncherError):
     """The scheduler could not be asked. Nothing follows from it about any job."""
+
+    exit_code = SubmissionUnsure.exit_code
 
 
 class Scheduler(Protocol):

@@ -1,0 +1,1 @@
+"""What a block is: anchors, positions, visibility, weights and labels. Pure functions of tensors."""

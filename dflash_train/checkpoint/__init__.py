@@ -1,0 +1,1 @@
+"""Resumable checkpoints: torch.distributed.checkpoint folders with a manifest that is written last."""

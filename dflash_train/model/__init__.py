@@ -1,0 +1,1 @@
+"""The draft: pure torch.nn. Knows nothing of losses, files, processes or precision."""

@@ -1,0 +1,1 @@
+"""From hidden states to a loss and to counts that add up over micro-batches and ranks."""

@@ -1,0 +1,1 @@
+"""The frozen model that verifies: how it is loaded, read and decoded."""
