@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 def status(runs: tuple[str, ...], site: str | None, work_root: str | None, exit_status: bool, as_json: bool) -> None:
     """Show where runs stand.
 
-    All runs of the work root, or the RUNs named with their links. Steps and losses come from the log of the run's first process, not from the queue; each figure is as old as the last
-    column says.
+    All runs of the work root, or the RUNs named with their links. Steps and losses come from the log of the run's first
+    process, not from the queue; they are as old as the last column says.
     """
     from launcher.errors import AlarmPresent
     from launcher.status import read_status

@@ -1,4 +1,4 @@
-"""The texts and commands that launcher tests share (a module of its own name, since every test folder has a conftest)."""
+"""Texts and commands that launcher tests share (not a conftest: every test folder has one of that name)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from small_project import SITE
 
 from launcher.errors import LauncherError, PreflightError, SpecError, UsageError
-from launcher.profile import BUILTIN_LOCAL, SiteChoice, choose_site, default_notice, load_profile
+from launcher.profile import BUILTIN_LOCAL, SiteChoice, choose_site, default_notice, load_profile, preflight
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -76,9 +76,17 @@ def test_a_setup_line_may_use_the_shell(project: Path) -> None:
 
 
 @pytest.mark.parametrize("python", ["no/such/python", "no-such-python"])
-def test_an_interpreter_that_is_not_there_is_a_preflight_error(project: Path, python: str) -> None:
-    with pytest.raises(PreflightError, match="python"):
-        load(project, SITE + f"python: {python}\n")
+def test_an_interpreter_that_is_not_there_stops_a_launch_and_not_a_look(project: Path, python: str) -> None:
+    profile = load(project, SITE + f"python: {python}\n")
+    with pytest.raises(PreflightError, match=r"here\.yaml:8: python: .*no.such.python is not an executable"):
+        preflight(profile, None)
+
+
+def test_a_slurm_site_needs_sbatch(project: Path) -> None:
+    profile = load(project, SITE.replace("backend: local", "backend: slurm"))
+    preflight(profile, "/usr/bin/sbatch")
+    with pytest.raises(PreflightError, match="sbatch is not on PATH"):
+        preflight(profile, None)
 
 
 def test_the_site_is_chosen_by_flag_then_variable_then_default(project: Path) -> None:
