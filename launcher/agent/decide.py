@@ -57,6 +57,8 @@ def classify(code: int, step: int, target_step: int, stop: bool, told_to_end: bo
         return "finished"
     if code == 0:
         return "stopped" if stop else "handed_over"
+    if stop and (code < 0 or code > 128):  # ended by a signal before it could save
+        return "stopped"
     if told_to_end:  # SIGTERM came: the limit or a cancel ended it, not a fault of its own
         return "timed_out" if at_limit else "cancelled"
     return "crashed"

@@ -21,6 +21,10 @@ POLL_SECONDS = 0.2
 DETAIL_LIMIT = 1000  # characters; an event line stays far below 4 KB, so that one write is one line
 
 
+def ignore_save_signal() -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
 class Link:
     """One link, from its first line to its exit record."""
 
@@ -129,9 +133,13 @@ class Link:
             os.environ["MASTER_ADDR"] = master_address()
             os.environ["MASTER_PORT"] = str(master_port(self.job))
         self.events.write("train", step=self.start_step, checkpoint=self.checkpoint, deadline=deadline)
-        lock.keep(self.on_lock_lost)
         for argv, extra in self.commands():
-            self.processes.append(subprocess.Popen(argv, env={**os.environ, **extra}, stdin=subprocess.DEVNULL))
+            environment = {**os.environ, **extra}
+            # srun must hear SIGUSR1 to forward it; a task must not die of it (task.py). No thread runs here yet.
+            ignore = None if self.slurm else ignore_save_signal
+            started = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, preexec_fn=ignore)
+            self.processes.append(started)
+        lock.keep(self.on_lock_lost)
         for name in self.signals:  # one that came before there was a process to tell
             self.tell(signal.Signals[name])
         code = self.wait(deadline)

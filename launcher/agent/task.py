@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -23,4 +24,7 @@ def run_task(command: Sequence[str]) -> NoReturn:
     if world == 1:  # the contract: a trainer without RANK opens a group of one by itself
         for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
             del environment[name]
+    # The request to save may come before the trainer listens, or to one that never does; that must not end it. The
+    # deadline and the stop file say the same. (torchrun dies of an unhandled SIGUSR1, and its workers with it.)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     os.execvp(command[0], list(command))
