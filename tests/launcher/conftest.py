@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_project import FAKE_TRAINER, SITE, SPEC, git
+
+from tests.launcher.small_project import FAKE_TRAINER, SITE, SPEC, git
 
 
 @pytest.fixture

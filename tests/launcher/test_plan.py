@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from small_project import git
 
 from launcher.errors import LockHeld, SpecError
 from launcher.origins import explain
@@ -20,6 +19,7 @@ from launcher.records import Chain, Resources
 from launcher.rundir import create_run_dir
 from launcher.snapshot import read_source
 from launcher.spec import load_spec
+from tests.launcher.small_project import git
 
 
 def plan_of(project: Path, *overrides: str, spec: str = "demo.yaml") -> Launch:

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_project import SITE
 
 from launcher.errors import LauncherError, PreflightError, SpecError, UsageError
 from launcher.profile import BUILTIN_LOCAL, SiteChoice, choose_site, default_notice, load_profile, preflight
+from tests.launcher.small_project import SITE
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -7,12 +7,12 @@ import stat
 from pathlib import Path
 
 import pytest
-from small_project import git
 
 from launcher import snapshot
 from launcher.errors import PreflightError
 from launcher.records import SNAPSHOT_MARKER
 from launcher.snapshot import is_made, make_snapshot, read_source
+from tests.launcher.small_project import git
 
 
 def names(project: Path) -> set[str]:
