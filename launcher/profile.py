@@ -12,7 +12,7 @@ from pathlib import Path
 
 from launcher.errors import PreflightError, SpecError, UsageError
 from launcher.keys import SiteKeys
-from launcher.records import Site, SlurmOptions
+from launcher.records import Backend, Site, SlurmOptions
 from launcher.schema import convert, problems, walltime_seconds
 from launcher.yaml_marks import Document, parse, read_file
 
@@ -93,7 +93,17 @@ def load_profile(choice: SiteChoice, git_top: Path) -> Profile:
     found = _value_problems(keys, document)
     if found:
         raise SpecError("\n".join(found))
-    return Profile(_site(keys, git_top, document), text, document, choice)
+    return Profile(_site(keys, git_top), text, document, choice)
+
+
+def preflight(profile: Profile, sbatch: str | None) -> None:
+    """PreflightError where the site's interpreter or Slurm is not here. Not asked of a profile that is only read."""
+    site = profile.site
+    if not os.access(site.python, os.X_OK):
+        mark = profile.document.mark("python") or site.name
+        raise PreflightError(f"{mark}: python: {site.python} is not an executable file on this machine")
+    if site.backend is Backend.SLURM and not sbatch:
+        raise PreflightError(f"site `{site.name}` is a Slurm site, and sbatch is not on PATH: go to its login node")
 
 
 def _find(value: str, git_top: Path, reason: str) -> Path:
@@ -136,12 +146,12 @@ def _value_problems(keys: SiteKeys, document: Document) -> list[str]:
     return found
 
 
-def _site(keys: SiteKeys, git_top: Path, document: Document) -> Site:
+def _site(keys: SiteKeys, git_top: Path) -> Site:
     slurm = keys.slurm
     return Site(
         name=keys.name,
         backend=keys.backend,
-        python=_interpreter(keys.python, git_top, document),
+        python=_interpreter(keys.python, git_top),
         work_root=_place(keys.work_root or "work", git_top),
         max_walltime_seconds=walltime_seconds(keys.max_walltime),
         save_margin_seconds=keys.save_margin_seconds,
@@ -168,15 +178,7 @@ def _place(value: str, git_top: Path) -> Path:
     return Path(os.path.normpath(git_top / Path(value).expanduser()))
 
 
-def _interpreter(value: str, git_top: Path, document: Document) -> str:
-    if not value:
-        return sys.executable
+def _interpreter(value: str, git_top: Path) -> str:
     if "/" in value:
-        path = _place(value, git_top)  # links kept: a venv is found through the place of its python
-        if os.access(path, os.X_OK):
-            return str(path)
-        raise PreflightError(f"{document.mark('python')}: python: {path} is not an executable file")
-    found = shutil.which(value)
-    if not found:
-        raise PreflightError(f"{document.mark('python')}: python: `{value}` is not on PATH")
-    return os.path.abspath(found)
+        return str(_place(value, git_top))  # links kept: a venv is found through the place of its python
+    return os.path.abspath(shutil.which(value) or value) if value else sys.executable

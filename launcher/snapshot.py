@@ -118,7 +118,7 @@ def _within(path: str, folder: str | None) -> bool:
 
 
 def _listed(top: Path, prefix: str, submodules: list[str]) -> Iterator[str]:
-    """Paths relative to the outer top. git lists submodules and nested repositories as folders: their files are taken."""
+    """Paths relative to the outer top. Submodules and nested repositories (listed as folders) give their files."""
     for raw in git(top / prefix, "ls-files", "-co", "--exclude-standard", "-z").split(b"\0"):
         name = os.fsdecode(raw).rstrip("/")
         if not name:

@@ -78,11 +78,12 @@ def load_spec(path: Path, overrides: Sequence[str] = ()) -> Spec:
 def check_against_site(spec: Spec, site: Site) -> None:
     """SpecError where the spec asks for what the site cannot give: too long, too short to save, too many nodes."""
     found = []
-    for number, key in ((1, "chain.first_walltime"), (2, "chain.walltime")):
+    first = "chain.first_walltime" if spec.document.values["chain"].get("first_walltime") else "chain.walltime"
+    for number, key in {1: first, 2: "chain.walltime"}.items():
+        if number > spec.chain.links:
+            break
         seconds = spec.chain.walltime(number)
-        if number == 2 and spec.chain.links == 1 and spec.document.mark("chain.first_walltime"):
-            continue
-        mark = spec.document.marks.get(key) or spec.document.mark("chain.walltime")
+        mark = spec.document.mark(key)
         if seconds > site.max_walltime_seconds:
             limit = walltime_text(site.max_walltime_seconds)
             found.append(

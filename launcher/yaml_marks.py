@@ -46,7 +46,7 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _represent_text)
-_Dumper.ignore_aliases = lambda *_: True  # type: ignore[method-assign]
+_Dumper.ignore_aliases = lambda *_: True
 
 
 @dataclass(frozen=True)

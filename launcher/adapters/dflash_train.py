@@ -46,16 +46,15 @@ class DflashTrainAdapter:
             ) from None
         try:
             answer = json.loads(done.stdout)
-            checked = _read(answer)
-            if bool(answer["ok"]) != (not checked.problems) or done.returncode != (0 if answer["ok"] else 3):
-                raise ValueError(f"ok={answer['ok']}, {len(checked.problems)} errors, exit {done.returncode}")
+            if bool(answer["ok"]) == bool(answer["errors"]) or done.returncode != (0 if answer["ok"] else 3):
+                raise ValueError(f"ok={answer['ok']}, {len(answer['errors'])} errors")
+            return _read(answer)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             words = [line for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
             reason = words[-1].strip() if words else f"{type(error).__name__}: {error}"
             raise PreflightError(
                 f"`{shown}` in {git_top} gave no answer that docs/contract.md knows (exit {done.returncode}): {reason}"
             ) from None
-        return checked
 
     def command(self, spec: Spec, site: Site, run_dir: Path) -> tuple[str, ...]:
         """`python -u -m <module> train <run>/resolved.yaml`."""

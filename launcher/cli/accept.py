@@ -25,8 +25,8 @@ def accept(run: str, step: int | None, site: str | None, work_root: str | None, 
 
     Two listings some time apart (the site's accept_interval_seconds) must be equal, without temporary or empty files
     and with every file, size, dtype and shape of the manifest; dtypes must be those of the checkpoint accepted before;
-    and a step with finite loss and gradient norm must follow, or the run end there. Exits with 8 when a check fails, and
-    names the first.
+    and a step with finite loss and gradient norm must follow, or the run end there. Exits with 8 at
+    the first check that fails.
     """
     from launcher.accept import accepted_steps, complete_steps, judge, write_evidence
     from launcher.errors import NotAccepted, UsageError

@@ -19,7 +19,7 @@ def cancel(run: str, site: str | None, work_root: str | None, yes: bool, now: bo
     one, which is asked to save. Done when two looks at the queue find nothing left.
     """
     from launcher.chain import cancel_run
-    from launcher.errors import LauncherError, SubmissionUnsure, UsageError
+    from launcher.errors import AlarmPresent, SubmissionUnsure, UsageError
     from launcher.records import LinkState
     from launcher.scheduler.base import QueueUnavailable, scheduler_for
 
@@ -48,5 +48,5 @@ def cancel(run: str, site: str | None, work_root: str | None, yes: bool, now: bo
         ) from None
     if report.survivors:
         left = ", ".join(f"{job.job_id} ({job.word})" for job in report.survivors)
-        raise LauncherError(f"{row.run_id} is not gone: {left}: run `launch cancel {row.run_id}` again")
+        raise AlarmPresent(f"{row.run_id} is not gone: {left}: run `launch cancel {row.run_id}` again")
     click.echo(f"cancelled {row.run_id}: {len(report.cancelled)} links, nothing left in the queue")

@@ -135,8 +135,8 @@ def find_work_root(site: str | None, work_root: str | None, handle: str | None =
 
     try:
         top = work_tree_top(Path.cwd())
-    except PreflightError as error:
-        raise UsageError(f"which runs? {error}; or say --work-root, or go to the project") from None
+    except PreflightError:
+        raise UsageError(f"{Path.cwd()} is not in a project (a git work tree): go to it, or say --work-root") from None
     return _site_of(site, top).work_root
 
 

@@ -69,13 +69,25 @@ def looks_like_spec(word: str) -> bool:
     return word.endswith((".yaml", ".yml")) or os.path.isfile(word)
 
 
+def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if not asked:
+        return
+    import importlib.metadata
+
+    try:
+        click.echo(f"launch {importlib.metadata.version('draftyard')}")
+    except importlib.metadata.PackageNotFoundError:
+        click.echo("launch, run from its source without being installed")
+    ctx.exit()
+
+
 @click.group(
     cls=LaunchGroup,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.version_option(package_name="draftyard", prog_name="launch")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 def cli(debug: bool) -> None:
     """Launch training runs on a Slurm cluster or on this machine, as chains of links.
 

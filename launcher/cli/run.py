@@ -60,11 +60,10 @@ def prepare(
     import os
     from pathlib import Path
 
-    from launcher.errors import PreflightError, SpecError
+    from launcher.errors import SpecError
     from launcher.git import work_tree_top
     from launcher.plan import check_config, make_launch
-    from launcher.profile import choose_site, default_notice, load_profile
-    from launcher.records import Backend
+    from launcher.profile import choose_site, default_notice, load_profile, preflight
     from launcher.snapshot import read_source
     from launcher.spec import check_against_site, load_spec
 
@@ -78,10 +77,7 @@ def prepare(
         note(default_notice(choice))
     profile = load_profile(choice, git_top)
     check_against_site(spec, profile.site)
-    if new_identity and profile.site.backend is Backend.SLURM and not shutil.which("sbatch"):
-        raise PreflightError(
-            f"site `{profile.site.name}` is a Slurm site, and sbatch is not on PATH: go to its login node"
-        )
+    preflight(profile, shutil.which("sbatch") or (None if new_identity else "not needed"))
     with spinner("asking the trainer about its config"):
         checked = check_config(spec, profile, git_top)
     with spinner("reading the source"):

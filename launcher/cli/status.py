@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 @click.option("--exit-status", is_flag=True, help="Exit with 10 when a run shown has an alarm.")
 @json_option
 def status(runs: tuple[str, ...], site: str | None, work_root: str | None, exit_status: bool, as_json: bool) -> None:
-    """Show where runs stand: all of them, or the RUNs named, those with their links.
+    """Show where runs stand.
 
-    Steps and losses come from the log of the run's first process, not from the queue; each figure is as old as the last
-    column says.
+    All runs of the work root, or the RUNs named with their links. Steps and losses come from the log of the run's first
+    process, not from the queue; they are as old as the last column says.
     """
     from launcher.errors import AlarmPresent
     from launcher.status import read_status
