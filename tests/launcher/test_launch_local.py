@@ -59,6 +59,13 @@ def test_a_run_from_launch_to_accept(project: Path, run_json: Json, capsys: pyte
     assert run_id in script
     assert token in script
 
+    assert list(status) == [
+        *("run_id", "name", "run_dir", "site", "backend", "created", "phase", "over", "step", "step_age_seconds"),
+        *("target_step", "steps_per_second", "eta_seconds", "loss", "link", "planned_links", "links", "accepted_step"),
+        *("checkpoint_step", "queue_age_seconds", "alarms"),
+    ]
+    assert list(status["links"][0]) == ["link", "job_id", "state", "outcome", "submitted", "detail"]
+
     logs = run_json("logs", run_id)["logs"]
     assert logs[0]["link"] == 1
     assert run_cli(["logs", run_id, "--link=1", SITE]) == 0
@@ -67,6 +74,7 @@ def test_a_run_from_launch_to_accept(project: Path, run_json: Json, capsys: pyte
 
     first = run_json("accept", "demo", "--step=3")
     assert (first["step"], first["accepted"], first["already"]) == (3, True, False)
+    assert list(first) == ["version", "run_id", "step", "accepted", "already", "evidence", "checks"]
     again = run_json("accept", run_id[:10], "--step=3")
     assert (again["accepted"], again["already"], again["checks"]) == (True, True, first["checks"])
     newest = run_json("accept", "@last")
