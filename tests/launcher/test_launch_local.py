@@ -166,3 +166,29 @@ def test_reading_does_not_write(project: Path, run_json: Json) -> None:
     assert not (project / "work" / "launcher.db").exists()
     store = Store.open(project / "work", read_only=True)
     assert store.runs() == []
+
+
+ANY_PROGRAM = """\
+import json, os, pathlib, sys
+run = pathlib.Path(os.environ["LAUNCH_RUN_DIR"])
+step = int(os.environ["LAUNCH_TARGET_STEP"])
+assert sys.argv[1] == f"--config={run}/resolved.yaml" and pathlib.Path(sys.argv[1][9:]).read_text() == "width: 3\\n"
+folder = run / "checkpoints" / f"step={step:08d}"
+folder.mkdir()
+(folder / "weights").write_bytes(b"1234")
+manifest = {"version": 1, "step": step, "created": 0.0, "files": {"weights": 4}}
+manifest["tensors"] = {"w": {"dtype": "float32", "shape": [1]}}
+(folder / "manifest.json").write_text(json.dumps(manifest))
+line = {"step": step, "link": 1, "time": 1.0, "loss": 0.5, "grad_norm": 0.1, "step_seconds": 1.0, "skipped": False}
+(run / "metrics.jsonl").write_text(json.dumps(line) + "\\n")
+"""
+
+
+def test_any_program_that_keeps_the_contract_can_be_launched(project: Path, run_json: Json) -> None:
+    (project / "program.py").write_text(ANY_PROGRAM)
+    (project / "experiments" / "any.yaml").write_text(
+        "name: any\nadapter: command\ntarget_step: 5\nconfig: {width: 3}\nchain: {walltime: '00:01:00'}\n"
+        "command: ['{python}', program.py, '--config={config}']\n"
+    )
+    assert run_cli(["experiments/any.yaml", SITE, "--yes", "--wait"]) == 0
+    assert run_json("accept", "any")["step"] == 5
