@@ -6,6 +6,7 @@ submitted together with the others, before the first test looks.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -22,6 +23,7 @@ from typing import Any
 import pytest
 
 from launcher.chain import cancel_run, submit_chain
+from launcher.errors import SubmissionRefused
 from launcher.reconcile import reconcile
 from launcher.records import Backend, LinkState, Resources, RunPlan
 from launcher.scheduler.slurm import SlurmScheduler
@@ -82,6 +84,8 @@ def test_a_link_that_crashes_is_followed_by_one_that_resumes(runs: dict[str, Lau
     assert status.links[0].detail.startswith("trainer ended with 9")
     assert steps_made(launched.plan)[15:] == [(2, step) for step in range(11, 21)]
     assert status.phase is RunPhase.FINISHED
+    assert not list(launched.plan.paths.root.rglob("*.pkl")), "submitit's own files"
+    assert not list(launched.plan.paths.root.rglob("*submission*"))
 
 
 def test_two_links_without_progress_stop_the_chain(runs: dict[str, Launched]) -> None:
@@ -156,16 +160,13 @@ def test_cancel_ends_a_trainer_that_does_not_save(cluster: VirtualCluster, tmp_p
     assert outcomes(launched.wait(20)) == ["cancelled", "cancelled"]
 
 
-@pytest.fixture
-def killing_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An sbatch first on PATH that submits for real and kills whoever called it, before the id is read."""
-    folder = tmp_path / "bin"
+def wrap_sbatch(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    """Put an sbatch of this body first on PATH; `real` in it is the real one."""
     folder.mkdir()
     wrapper = folder / "sbatch"
-    wrapper.write_text(f'#!/bin/sh\n{find_program("sbatch")} "$@" >{tmp_path}/answer\nkill -9 $PPID\n')
+    wrapper.write_text(body.replace("real", str(find_program("sbatch"))))
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    return tmp_path / "answer"
 
 
 SUBMIT = """
@@ -179,8 +180,11 @@ submit_chain(plan, Store.open(plan.site.work_root), SlurmScheduler())
 
 
 def test_a_launcher_killed_between_sbatch_and_the_id_has_its_job_adopted(
-    cluster: VirtualCluster, tmp_path: Path, killing_sbatch: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: VirtualCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # It submits for real and kills whoever called it, before the id is read.
+    body = f'#!/bin/sh\nreal "$@" >{tmp_path}/answer\nkill -9 $PPID\n'
+    wrap_sbatch(tmp_path / "bin", monkeypatch, body)
     plan = make_plan(tmp_path / "work", Backend.SLURM, links=2, max_steps=30)
     store = Store.open(tmp_path / "work")
     run = remember(plan, store)
@@ -188,7 +192,7 @@ def test_a_launcher_killed_between_sbatch_and_the_id_has_its_job_adopted(
     command = [sys.executable, "-c", textwrap.dedent(SUBMIT), str(tmp_path / "plan")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    job_id = killing_sbatch.read_text().strip()
+    job_id = (tmp_path / "answer").read_text().strip()
     (link,) = store.links(run.run_id)
     assert (link.state, link.job_id) == (LinkState.INTENDED, None)
 
@@ -201,6 +205,50 @@ def test_a_launcher_killed_between_sbatch_and_the_id_has_its_job_adopted(
     assert json.loads(plan.paths.link_json(1).read_text())["job_id"] == job_id
     assert steps_made(plan) == [(1, step) for step in range(1, 31)], "nothing ran twice"
     assert len(SlurmScheduler().jobs(run.token)) == 1
+
+
+def test_a_job_whose_acceptance_was_lost_on_the_way_is_found_and_the_chain_goes_on(
+    cluster: VirtualCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2"
+    wrap_sbatch(tmp_path / "bin", monkeypatch, f'#!/bin/sh\nreal "$@" >/dev/null\n{lost}\nexit 1\n')
+    plan = make_plan(tmp_path / "work", Backend.SLURM, links=2, max_steps=5)
+    store = Store.open(tmp_path / "work")
+    run = remember(plan, store)
+    report = submit_chain(plan, store, SlurmScheduler(), pauses=(0.2, 1.0))
+    assert [job.job_id for job in SlurmScheduler().jobs(run.token)] == sorted(report.job_ids), "one job a link"
+    assert len(report.notes) == 2
+    assert outcomes(wait_until(run, store, all_ended, 30)) == ["finished", "not_needed"]
+
+
+def test_what_slurm_refuses_is_refused_and_leaves_no_job(cluster: VirtualCluster, tmp_path: Path) -> None:
+    plan = make_plan(tmp_path, Backend.SLURM, links=2, resources=Resources(nodes=9))
+    store = Store.open(tmp_path)
+    run = remember(plan, store)
+    with pytest.raises(SubmissionRefused, match="Slurm refused: .*node configuration is not available"):
+        submit_chain(plan, store, SlurmScheduler())
+    assert [link.state for link in store.links(run.run_id)] == [LinkState.REFUSED]
+    assert SlurmScheduler().jobs(run.token) == ()
+
+
+def test_a_lost_node_ends_its_link_and_the_next_one_goes_on(cluster: VirtualCluster, tmp_path: Path) -> None:
+    launched = launch(tmp_path, links=2, max_steps=ENDLESS, config={"checkpoint": {"interval": 5}})
+    wait_until(launched.run, launched.store, lambda status: (status.checkpoint_step or 0) > 0, 30)
+    (node,) = {job.nodes for job in SlurmScheduler().jobs(launched.run.token) if job.nodes}
+    cluster.ask("scontrol", "update", f"nodename={node}", "state=DOWN", "reason=test")
+    try:
+        status = wait_until(launched.run, launched.store, lambda status: status.links[1].state is LinkState.RUNNING, 60)
+        assert status.links[0].outcome is not None
+        wait_until(
+            launched.run, launched.store, lambda status: any(link == 2 for link, _ in steps_made(launched.plan)), 60
+        )
+        made = steps_made(launched.plan)
+        resumed = [step for link, step in made if link == 2][0]
+        assert resumed <= [step for link, step in made if link == 1][-1] + 1
+    finally:
+        cancel_run(launched.run, launched.store, SlurmScheduler(), lambda text: None, look_seconds=0.3)
+        with contextlib.suppress(RuntimeError):  # with ReturnToService=2 it may have come back by itself
+            cluster.ask("scontrol", "update", f"nodename={node}", "state=RESUME")
 
 
 def test_a_controller_that_does_not_answer_makes_nothing_dead(cluster: VirtualCluster, tmp_path: Path) -> None:
