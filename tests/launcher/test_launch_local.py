@@ -83,6 +83,7 @@ def test_a_run_from_launch_to_accept(project: Path, run_json: Json, capsys: pyte
     (status,) = run_json("status")["runs"]
     assert status["accepted_step"] == 6
 
+    assert not list((project / "work" / "snapshots").rglob("__pycache__"))
     record = run_json("show", run_id)
     assert record["snapshot"]["sha256"] in script
     assert run_cli(["show", run_id, "--script=1", SITE]) == 0
