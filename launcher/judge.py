@@ -56,6 +56,8 @@ def judge(link: LinkRow, seen: Evidence) -> Judgement:
     """What is known of `link` after this look."""
     adopted: tuple[str, ...] = ()
     job = choose_job(seen.jobs or (), link.job_id)
+    if link.state is LinkState.REFUSED and seen.record is None and (job is None or not job.live):
+        return Judgement(link)  # Slurm keeps a FAILED record of a job that it refused; it never was one
     known = job.job_id if job else seen.record.job_id if seen.record else seen.beacon.job_id if seen.beacon else None
     if link.job_id is None and known is not None:
         link = replace(link, job_id=known, state=LinkState.QUEUED, detail="")

@@ -106,6 +106,12 @@ def test_a_job_that_carries_the_token_is_adopted(state: LinkState) -> None:
     assert judgement.notes == ("link 1 of r: adopted job 7, found by the run's token",)
 
 
+def test_the_record_that_slurm_keeps_of_a_refused_job_is_not_adopted() -> None:
+    refused = replace(INTENDED, state=LinkState.REFUSED)
+    judgement = judge(refused, replace(NOTHING, jobs=(job("FAILED", JobState.ENDED),)))
+    assert (judgement.link, judgement.notes) == (refused, ())
+
+
 def test_a_job_that_is_purged_but_left_a_sign_of_life_is_adopted() -> None:
     sign = Beacon(1, "7", "n1", 1.0, 60.0)
     assert judge(INTENDED, replace(NOTHING, beacon=sign)).link.job_id == "7"

@@ -67,7 +67,7 @@ def runs(cluster: VirtualCluster, tmp_path_factory: pytest.TempPathFactory) -> d
     deaf = {"step_seconds": 0.5, "checkpoint": {"interval": 4}, "fault": {"deaf": True}}
     return {
         "time limit": launch(work_root, links=3, walltime=60, save_margin=5, max_steps=ENDLESS, config=deaf),
-        "handover": launch(work_root, links=6, max_steps=200, config={"step_seconds": 0.05}, **SHORT),
+        "handover": launch(work_root, links=9, max_steps=120, config={"step_seconds": 0.05}, **SHORT),
         "crash": launch(
             work_root, links=2, max_steps=20, config={"fault": {"crash_once": 15}, "checkpoint": {"interval": 10}}
         ),
@@ -117,7 +117,7 @@ def test_a_chain_hands_over_at_its_deadline_and_completes(runs: dict[str, Launch
     assert status.phase is RunPhase.FINISHED
     assert not status.alarms
     made = steps_made(launched.plan)
-    assert [step for _, step in made] == list(range(1, 201)), "no step is lost and none is made twice"
+    assert [step for _, step in made] == list(range(1, 121)), "no step is lost and none is made twice"
     assert made == sorted(made)
 
 
@@ -216,23 +216,27 @@ def test_a_job_whose_acceptance_was_lost_on_the_way_is_found_and_the_chain_goes_
     store = Store.open(tmp_path / "work")
     run = remember(plan, store)
     report = submit_chain(plan, store, SlurmScheduler(), pauses=(0.2, 1.0))
-    assert [job.job_id for job in SlurmScheduler().jobs(run.token)] == sorted(report.job_ids), "one job a link"
+    assert {job.job_id for job in SlurmScheduler().jobs(run.token)} == set(report.job_ids), "one job a link"
     assert len(report.notes) == 2
     assert outcomes(wait_until(run, store, all_ended, 30)) == ["finished", "not_needed"]
 
 
 def test_what_slurm_refuses_is_refused_and_leaves_no_job(cluster: VirtualCluster, tmp_path: Path) -> None:
-    plan = make_plan(tmp_path, Backend.SLURM, links=2, resources=Resources(nodes=9))
+    plan = make_plan(tmp_path, Backend.SLURM, links=2, resources=Resources(gpus_per_node=99))
     store = Store.open(tmp_path)
     run = remember(plan, store)
-    with pytest.raises(SubmissionRefused, match="Slurm refused: .*node configuration is not available"):
+    with pytest.raises(SubmissionRefused, match=r"Slurm refused: .*node configuration is not available"):
         submit_chain(plan, store, SlurmScheduler())
     assert [link.state for link in store.links(run.run_id)] == [LinkState.REFUSED]
-    assert SlurmScheduler().jobs(run.token) == ()
+    # Slurm keeps a record of what it refused, under an id that it did not tell.
+    assert not any(job.live for job in SlurmScheduler().jobs(run.token))
+    reconcile(store, run, force=True)
+    assert [link.state for link in store.links(run.run_id)] == [LinkState.REFUSED]
 
 
 def test_a_lost_node_ends_its_link_and_the_next_one_goes_on(cluster: VirtualCluster, tmp_path: Path) -> None:
-    launched = launch(tmp_path, links=2, max_steps=ENDLESS, config={"checkpoint": {"interval": 5}})
+    whole = Resources(cpus_per_task=16)  # a node of its own: no other test's job is to be lost
+    launched = launch(tmp_path, links=2, max_steps=ENDLESS, resources=whole, config={"checkpoint": {"interval": 5}})
     wait_until(launched.run, launched.store, lambda status: (status.checkpoint_step or 0) > 0, 30)
     (node,) = {job.nodes for job in SlurmScheduler().jobs(launched.run.token) if job.nodes}
     cluster.ask("scontrol", "update", f"nodename={node}", "state=DOWN", "reason=test")
@@ -243,7 +247,7 @@ def test_a_lost_node_ends_its_link_and_the_next_one_goes_on(cluster: VirtualClus
             launched.run, launched.store, lambda status: any(link == 2 for link, _ in steps_made(launched.plan)), 60
         )
         made = steps_made(launched.plan)
-        resumed = [step for link, step in made if link == 2][0]
+        resumed = next(step for link, step in made if link == 2)
         assert resumed <= [step for link, step in made if link == 1][-1] + 1
     finally:
         cancel_run(launched.run, launched.store, SlurmScheduler(), lambda text: None, look_seconds=0.3)
