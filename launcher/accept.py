@@ -11,11 +11,11 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+from launcher.metrics import StepLine
 from launcher.records import RunPaths
 
 MANIFEST = "manifest.json"
@@ -58,20 +58,6 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class StepLine:
-    """What acceptance needs of a metrics line. None: null in the log, or not there."""
-
-    step: int
-    time: float  # unix seconds
-    loss: float | None
-    grad_norm: float | None
-
-    @property
-    def finite(self) -> bool:
-        return all(value is not None and math.isfinite(value) for value in (self.loss, self.grad_norm))
-
-
-@dataclass(frozen=True)
 class Observation:
     """All that a judgement is made from."""
 
@@ -82,7 +68,7 @@ class Observation:
     interval_seconds: float  # between the two
     manifest: Manifest | str  # a text: why it could not be read
     reference: Manifest | None  # of the newest accepted step before this one
-    metrics: Sequence[StepLine]  # in the order of the log
+    metrics: Sequence[StepLine]  # one a step, the last that the log has of it
 
 
 @dataclass(frozen=True)
@@ -186,22 +172,27 @@ def _dtypes(manifest: Manifest, reference: Manifest | None) -> Check:
 
 def _finite_step(manifest: Manifest, seen: Observation) -> Check:
     """A finite step made after the save. Steps of an earlier attempt, written before the save, prove nothing of it."""
-    last = {line.step: line for line in seen.metrics}
     if seen.step >= seen.target_step:
-        own = last.get(seen.step)
+        own = next((line for line in seen.metrics if line.step == seen.step), None)
         if own is None:
             return Check("finite_step", False, f"the run's last step {seen.step} has no line in metrics.jsonl")
         detail = f"the run ends here; loss {own.loss}, grad_norm {own.grad_norm} of step {own.step}"
-        return Check("finite_step", own.finite, detail)
-    after = [line for line in last.values() if line.step > seen.step and line.time >= manifest.created]
-    good = next((line for line in after if line.finite), None)
+        return Check("finite_step", _finite(own), detail)
+    after = [line for line in seen.metrics if line.step > seen.step and line.time >= manifest.created]
+    good = next((line for line in after if _finite(line)), None)
     if good is not None:
         return Check(
             "finite_step", True, f"step {good.step} after the save: loss {good.loss}, grad_norm {good.grad_norm}"
         )
     if after:
         return Check("finite_step", False, f"{len(after)} steps after the save, none with a finite loss and grad_norm")
-    return Check("finite_step", False, f"no step after {seen.step} in metrics.jsonl since the save: wait for one")
+    return Check(
+        "finite_step", False, f"no step after {seen.step} since the save, so nothing shows that the state is healthy"
+    )
+
+
+def _finite(line: StepLine) -> bool:
+    return all(value is not None and math.isfinite(value) for value in (line.loss, line.grad_norm))
 
 
 def list_files(folder: Path) -> dict[str, FileSeen]:
@@ -242,28 +233,6 @@ def read_manifest(folder: Path) -> Manifest | str:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return f"{MANIFEST} is not as docs/contract.md says: {type(error).__name__}: {error}"
-
-
-def read_steps(metrics: Path) -> Iterator[StepLine]:
-    """Lines of optimizer steps in metrics.jsonl; validation lines and a torn last line are passed over."""
-    try:
-        file = metrics.open(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return
-    with file:
-        for line in file:
-            try:
-                raw = json.loads(line)
-                if isinstance(raw, dict) and "loss" in raw:
-                    yield StepLine(
-                        int(raw["step"]), float(raw["time"]), _number(raw["loss"]), _number(raw.get("grad_norm"))
-                    )
-            except (ValueError, KeyError, TypeError):
-                continue
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
 
 
 def complete_steps(paths: RunPaths) -> list[int]:

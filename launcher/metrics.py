@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 TAIL_BYTES = 256 * 1024
 RATE_STEPS = 50  # steps over which the rate is taken
@@ -21,6 +22,7 @@ class StepLine:
     loss: float | None  # None: the step was skipped
     step_seconds: float
     skipped: bool
+    grad_norm: float | None = None
 
 
 def parse_steps(lines: Iterable[bytes]) -> list[StepLine]:
@@ -31,18 +33,27 @@ def parse_steps(lines: Iterable[bytes]) -> list[StepLine]:
             value = json.loads(line)
             if "loss" not in value:  # a validation line
                 continue
-            loss = value["loss"]
             steps[int(value["step"])] = StepLine(
                 step=int(value["step"]),
                 link=int(value["link"]),
                 time=float(value["time"]),
-                loss=None if loss is None else float(loss),
+                loss=_number(value["loss"]),
                 step_seconds=float(value["step_seconds"]),
                 skipped=bool(value["skipped"]),
+                grad_norm=_number(value.get("grad_norm")),
             )
         except (ValueError, KeyError, TypeError):
             continue
     return [steps[step] for step in sorted(steps)]
+
+
+def read_steps(path: Path) -> list[StepLine]:
+    """All steps of a metrics file; empty before the first."""
+    try:
+        with path.open("rb") as file:
+            return parse_steps(line for line in file if line.endswith(b"\n"))
+    except FileNotFoundError:
+        return []
 
 
 def read_tail(path: Path, size: int = TAIL_BYTES) -> list[StepLine]:
@@ -56,6 +67,10 @@ def read_tail(path: Path, size: int = TAIL_BYTES) -> list[StepLine]:
         return []
     lines = data[: data.rfind(b"\n") + 1].splitlines()
     return parse_steps(lines[1:] if start else lines)  # the first one is cut off where the tail begins
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def steps_per_second(steps: list[StepLine]) -> float | None:

@@ -102,6 +102,7 @@ def _body(plan: RunPlan, number: int) -> str:
     more_python = plan.site.env.get("PYTHONPATH", "")
     exports = {
         "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",  # the snapshot is read-only, which does not stop root
         **plan.site.env,
         "PYTHONPATH": f"{plan.snapshot}:{more_python}" if more_python else str(plan.snapshot),
         "LAUNCH_RUN_DIR": str(run),

@@ -74,7 +74,9 @@ def accept(run: str, step: int | None, site: str | None, work_root: str | None, 
     else:
         _print_checks(checks)
     if failed:
-        raise NotAccepted(f"step {step} of {row.run_id} is not accepted: {failed.name}: {failed.detail}")
+        others = [number for number in complete if number != step]
+        hint = f" (other complete steps: {', '.join(map(str, others[-5:]))})" if others else ""
+        raise NotAccepted(f"step {step} of {row.run_id} is not accepted: {failed.name}: {failed.detail}{hint}")
     if not as_json:
         click.echo(f"accepted step {step} of {row.run_id}: {evidence}")
 
@@ -102,7 +104,8 @@ def _report_known(row: RunRow, step: int, as_json: bool) -> None:
 
 def _observe(row: RunRow, step: int) -> Observation:
     """Two listings the site's interval apart, the manifests, and the log."""
-    from launcher.accept import Observation, accepted_steps, list_files, read_manifest, read_steps
+    from launcher.accept import Observation, accepted_steps, list_files, read_manifest
+    from launcher.metrics import read_steps
 
     folder = row.paths.checkpoint(step)
     interval = _interval(row)
@@ -123,7 +126,7 @@ def _observe(row: RunRow, step: int) -> Observation:
         interval_seconds=apart,
         manifest=read_manifest(folder),
         reference=None if isinstance(reference, str) else reference,
-        metrics=list(read_steps(row.paths.metrics)),
+        metrics=read_steps(row.paths.metrics),
     )
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from launcher.store import RunRow, Store
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-WIDTH = 100
+WIDTH = 100  # columns, where the output is no terminal
+INTERRUPTED = 130  # as a shell says of a program ended by Ctrl-C
 
 
 def json_option(function: Function) -> Function:
@@ -87,12 +88,14 @@ def spinner(message: str) -> AbstractContextManager[Any]:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask, unless --yes. UsageError where nobody can be asked; click.Abort on no."""
+    """Ask, unless --yes. UsageError where nobody can be asked; the program ends on no, with 130 as after Ctrl-C."""
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(f"{question} There is no terminal to ask on: say --yes")
-    click.confirm(question, abort=True, err=True)
+    if not click.confirm(question, err=True):
+        note("nothing was done")
+        raise click.exceptions.Exit(INTERRUPTED)
 
 
 @dataclass(frozen=True)

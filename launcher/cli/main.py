@@ -14,13 +14,12 @@ import click
 
 from launcher.cli.accept import accept
 from launcher.cli.cancel import cancel
+from launcher.cli.common import INTERRUPTED
 from launcher.cli.logs import logs
 from launcher.cli.run import run
 from launcher.cli.show import show
 from launcher.cli.status import status
 from launcher.errors import LauncherError
-
-INTERRUPTED = 130
 
 EPILOG = """\b
 Exit codes:

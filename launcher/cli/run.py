@@ -154,8 +154,14 @@ def _carry_out(launch: Launch, as_json: bool) -> None:
 
     plan = launch.plan
     provenance = read_provenance(launch.tree, sys.argv)
-    with spinner("making the snapshot of the source"):
-        make_snapshot(launch.tree, plan.site.work_root)
+    with spinner("making the snapshot of the source") as line:
+        total = len(launch.tree.entries)
+
+        def show(number: int) -> None:
+            if line is not None:
+                line.update(f"making the snapshot of the source: {number} of {total} files")
+
+        make_snapshot(launch.tree, plan.site.work_root, show)
     store = Store.open(plan.site.work_root)
     try:
         create_run_dir(launch, provenance)

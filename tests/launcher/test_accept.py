@@ -13,23 +13,28 @@ from launcher.accept import (
     FileSeen,
     Manifest,
     Observation,
-    StepLine,
     TensorInfo,
     accepted_steps,
     complete_steps,
     judge,
     list_files,
     read_manifest,
-    read_steps,
     write_evidence,
 )
+from launcher.metrics import StepLine, read_steps
 from launcher.records import RunPaths
 
 FILES = {"__0_0.distcp": 72, ".metadata": 8}
 TENSORS = {"model.weight": TensorInfo("float32", (4, 4)), "optimizer.step": TensorInfo("float32", ())}
 MANIFEST = Manifest(step=10, created=1000.0, files=FILES, tensors=TENSORS)
 LISTING = {name: FileSeen(size, 1) for name, size in FILES.items()} | {"manifest.json": FileSeen(300, 2)}
-AFTER = StepLine(11, 1001.0, 1.5, 0.1)
+
+
+def line(step: int, time: float, loss: float | None, grad_norm: float | None) -> StepLine:
+    return StepLine(step, 1, time, loss, step_seconds=0.1, skipped=loss is None, grad_norm=grad_norm)
+
+
+AFTER = line(11, 1001.0, 1.5, 0.1)
 GOOD = Observation(
     step=10,
     target_step=20,
@@ -38,7 +43,7 @@ GOOD = Observation(
     interval_seconds=3.0,
     manifest=MANIFEST,
     reference=None,
-    metrics=[StepLine(10, 999.0, 1.6, 0.1), AFTER],
+    metrics=[line(10, 999.0, 1.6, 0.1), AFTER],
 )
 
 
@@ -109,15 +114,14 @@ SCALAR = TensorInfo("float32", ())
         (against(weight=TensorInfo("float32", (4, 5)), step=SCALAR), "dtypes", "was float32[4, 5]"),
         (against(weight=FLOAT, step=SCALAR, bias=FLOAT), "dtypes", "bias is gone"),
         (against(weight=FLOAT), "dtypes", "optimizer.step is new"),
-        (log(StepLine(10, 999.0, 1.6, 0.1)), "finite_step", "no step after 10"),
+        (log(line(10, 999.0, 1.6, 0.1)), "finite_step", "no step after 10"),
         (log(replace(AFTER, loss=None)), "finite_step", "none with a finite loss"),
         (log(replace(AFTER, loss=NAN)), "finite_step", "none with a finite loss"),
         (log(replace(AFTER, grad_norm=float("inf"))), "finite_step", "none with a finite loss"),
         (log(replace(AFTER, grad_norm=None)), "finite_step", "none with a finite loss"),
-        (log(AFTER, replace(AFTER, loss=None)), "finite_step", "none with a finite loss"),
         (log(replace(AFTER, time=998.0)), "finite_step", "since the save"),
         (log(target_step=10), "finite_step", "has no line"),
-        (log(StepLine(10, 999.0, None, 0.1), target_step=10), "finite_step", "the run ends here; loss None"),
+        (log(line(10, 999.0, None, 0.1), target_step=10), "finite_step", "the run ends here; loss None"),
     ],
 )
 def test_one_thing_wrong_fails_the_check_that_is_for_it(seen: Observation, check: str, words: str) -> None:
@@ -136,9 +140,8 @@ def test_one_thing_wrong_fails_the_check_that_is_for_it(seen: Observation, check
     "seen",
     [
         against(weight=FLOAT, step=SCALAR),
-        log(replace(AFTER, loss=None), StepLine(12, 1002.0, 1.0, 0.1)),  # one skipped step, then a good one
-        log(replace(AFTER, loss=None), AFTER),  # the last line of a step wins
-        log(StepLine(10, 999.0, 1.0, 0.1), target_step=10),  # the run's end
+        log(replace(AFTER, loss=None), line(12, 1002.0, 1.0, 0.1)),  # one skipped step, then a good one
+        log(line(10, 999.0, 1.0, 0.1), target_step=10),  # the run's end
         replace(GOOD, manifest=replace(MANIFEST, files={**FILES, "sub/x": 1}),
                 first={**LISTING, "sub/x": FileSeen(1, 1)}, second={**LISTING, "sub/x": FileSeen(1, 1)}),
     ],
@@ -207,14 +210,15 @@ def test_a_torn_or_missing_manifest_is_a_reason(paths: RunPaths) -> None:
 def test_the_log_gives_steps_and_not_validation_nor_torn_lines(tmp_path: Path) -> None:
     metrics = tmp_path / "metrics.jsonl"
     assert list(read_steps(metrics)) == []
+    common = '"link": 1, "time": 2.0, "step_seconds": 0.1, "skipped": false'
     metrics.write_text(
-        '{"step": 1, "link": 1, "time": 2.0, "loss": 0.5, "grad_norm": 0.1}\n'
+        f'{{"step": 1, {common}, "loss": null, "grad_norm": NaN}}\n'
+        f'{{"step": 1, {common}, "loss": 0.5, "grad_norm": 0.1}}\n'
         '{"step": 1, "link": 1, "time": 2.5, "validation": {}}\n'
-        '{"step": 2, "link": 1, "time": 3.0, "loss": null, "grad_norm": NaN}\n'
-        '{"step": 3, "link": 1, "ti'
+        f'{{"step": 2, {common}, "loss": null, "grad_norm": null}}\n'
+        f'{{"step": 3, {common}, "loss": 0.4, "grad_norm": 0.1}}'
     )
-    steps = list(read_steps(metrics))
-    assert [(line.step, line.loss, line.finite) for line in steps] == [(1, 0.5, True), (2, None, False)]
+    assert [(line.step, line.loss, line.grad_norm) for line in read_steps(metrics)] == [(1, 0.5, 0.1), (2, None, None)]
 
 
 def test_only_numbered_folders_with_a_manifest_are_checkpoints(paths: RunPaths) -> None:

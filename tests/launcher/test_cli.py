@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -23,6 +24,15 @@ def test_help_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "LOADED 0 []"
+
+
+def test_the_launcher_imports_nothing_of_the_trainer() -> None:
+    for path in (REPOSITORY / "launcher").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                assert name.split(".")[0] not in ("torch", "transformers", "lhotse", "dflash_train"), path
 
 
 def test_verbs_and_options_are_these() -> None:

@@ -59,6 +59,13 @@ def test_a_run_from_launch_to_accept(project: Path, run_json: Json, capsys: pyte
     assert run_id in script
     assert token in script
 
+    assert list(status) == [
+        *("run_id", "name", "run_dir", "site", "backend", "created", "phase", "over", "step", "step_age_seconds"),
+        *("target_step", "steps_per_second", "eta_seconds", "loss", "link", "planned_links", "links", "accepted_step"),
+        *("checkpoint_step", "queue_age_seconds", "alarms"),
+    ]
+    assert list(status["links"][0]) == ["link", "job_id", "state", "outcome", "submitted", "detail"]
+
     logs = run_json("logs", run_id)["logs"]
     assert logs[0]["link"] == 1
     assert run_cli(["logs", run_id, "--link=1", SITE]) == 0
@@ -67,6 +74,7 @@ def test_a_run_from_launch_to_accept(project: Path, run_json: Json, capsys: pyte
 
     first = run_json("accept", "demo", "--step=3")
     assert (first["step"], first["accepted"], first["already"]) == (3, True, False)
+    assert list(first) == ["version", "run_id", "step", "accepted", "already", "evidence", "checks"]
     again = run_json("accept", run_id[:10], "--step=3")
     assert (again["accepted"], again["already"], again["checks"]) == (True, True, first["checks"])
     newest = run_json("accept", "@last")
@@ -75,6 +83,7 @@ def test_a_run_from_launch_to_accept(project: Path, run_json: Json, capsys: pyte
     (status,) = run_json("status")["runs"]
     assert status["accepted_step"] == 6
 
+    assert not list((project / "work" / "snapshots").rglob("__pycache__"))
     record = run_json("show", run_id)
     assert record["snapshot"]["sha256"] in script
     assert run_cli(["show", run_id, "--script=1", SITE]) == 0
@@ -158,3 +167,29 @@ def test_reading_does_not_write(project: Path, run_json: Json) -> None:
     assert not (project / "work" / "launcher.db").exists()
     store = Store.open(project / "work", read_only=True)
     assert store.runs() == []
+
+
+ANY_PROGRAM = """\
+import json, os, pathlib, sys
+run = pathlib.Path(os.environ["LAUNCH_RUN_DIR"])
+step = int(os.environ["LAUNCH_TARGET_STEP"])
+assert sys.argv[1] == f"--config={run}/resolved.yaml" and pathlib.Path(sys.argv[1][9:]).read_text() == "width: 3\\n"
+folder = run / "checkpoints" / f"step={step:08d}"
+folder.mkdir()
+(folder / "weights").write_bytes(b"1234")
+manifest = {"version": 1, "step": step, "created": 0.0, "files": {"weights": 4}}
+manifest["tensors"] = {"w": {"dtype": "float32", "shape": [1]}}
+(folder / "manifest.json").write_text(json.dumps(manifest))
+line = {"step": step, "link": 1, "time": 1.0, "loss": 0.5, "grad_norm": 0.1, "step_seconds": 1.0, "skipped": False}
+(run / "metrics.jsonl").write_text(json.dumps(line) + "\\n")
+"""
+
+
+def test_any_program_that_keeps_the_contract_can_be_launched(project: Path, run_json: Json) -> None:
+    (project / "program.py").write_text(ANY_PROGRAM)
+    (project / "experiments" / "any.yaml").write_text(
+        "name: any\nadapter: command\ntarget_step: 5\nconfig: {width: 3}\nchain: {walltime: '00:01:00'}\n"
+        "command: ['{python}', program.py, '--config={config}']\n"
+    )
+    assert run_cli(["experiments/any.yaml", SITE, "--yes", "--wait"]) == 0
+    assert run_json("accept", "any")["step"] == 5

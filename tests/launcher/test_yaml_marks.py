@@ -6,6 +6,7 @@ import math
 
 import pytest
 import yaml
+from hypothesis import given, settings, strategies
 from omegaconf import OmegaConf
 
 from launcher.errors import SpecError
@@ -92,6 +93,24 @@ TREE = {
 def test_what_is_dumped_is_the_same_to_every_reader(reader) -> None:
     assert reader(dump(TREE)) == TREE
     assert parse(dump(TREE), "f.yaml").values == TREE
+
+
+@given(
+    strategies.dictionaries(
+        strategies.from_regex(r"[a-z_]\w{0,9}", fullmatch=True, alphabet=strategies.characters(codec="ascii")),
+        strategies.one_of(
+            strategies.text(strategies.characters(exclude_categories=["Cs", "Cc"])),
+            strategies.floats(allow_nan=False, allow_infinity=False),
+            strategies.integers(),
+            strategies.booleans(),
+            strategies.none(),
+        ),
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_any_tree_that_is_dumped_comes_back(tree: dict) -> None:
+    assert yaml.safe_load(dump(tree)) == tree
+    assert parse(dump(tree), "f.yaml").values == tree
 
 
 def test_infinity_and_nan_survive() -> None:

@@ -93,8 +93,8 @@ def test_a_refused_submission_says_why_and_leaves_no_job(
     on_cluster: Path, cluster: VirtualCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (on_cluster / "site_profiles" / "cluster.yaml").write_text(PROFILE.replace("node3", "node99"))
-    assert run_cli([SPEC, SITE, "--yes"]) == 5
+    assert run_cli([SPEC, SITE, "--yes", "--set=name=refused"]) == 5
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("launch: error: ")
     assert "node" in error
-    assert cluster.ask("squeue", "--noheader", "--states=PENDING,RUNNING") == ""
+    assert "refused" not in cluster.ask("squeue", "--noheader", "--format=%j", "--states=PENDING,RUNNING")

@@ -23,6 +23,7 @@ if [ -z "${HOME:-}" ]; then unset HOME; export HOME=~; fi
 export SLURM_EXPORT_ENV=ALL
 LAUNCH_STARTED=$(date +%s); export LAUNCH_STARTED
 export PYTHONUNBUFFERED=1
+export PYTHONDONTWRITEBYTECODE=1
 export PYTHONPATH=/srv/team/snapshots/abababababababababababababababababababababababababababababababab
 export LAUNCH_RUN_DIR=/srv/team/runs/demo-20260101-aaaa
 export LAUNCH_LINK=1

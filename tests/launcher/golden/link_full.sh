@@ -30,6 +30,7 @@ if [ -z "${HOME:-}" ]; then unset HOME; export HOME=~; fi
 export SLURM_EXPORT_ENV=ALL
 LAUNCH_STARTED=$(date +%s); export LAUNCH_STARTED
 export PYTHONUNBUFFERED=1
+export PYTHONDONTWRITEBYTECODE=1
 export HF_HUB_OFFLINE=1
 export PYTHONPATH=/srv/team/snapshots/abababababababababababababababababababababababababababababababab:/opt/more
 export ODD='it'"'"'s $HOME'
