@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+SAVE_SIGNAL_CODES = (-10, 138)  # SIGUSR1, as a process and as srun tell it
 EXIT_NOT_TRAINED = 75  # no progress, locked, requeued: the link did not train, and that is not as it should be
 
 
@@ -70,11 +71,13 @@ def classify(end: End) -> str:
         return "finished"
     if end.terminated and end.at_limit:
         return "timed_out"
-    if end.terminated and (end.code != 0 or end.last_step > end.step):
+    # The request to save can hit a trainer that has saved already, on its way out: no harm is done.
+    good = end.code == 0 or (end.code in SAVE_SIGNAL_CODES and 0 < end.last_step <= end.step)
+    if end.terminated and (not good or end.last_step > end.step):
         return "cancelled"
     if end.stop and (end.code <= 0 or end.code > 128):  # saved, or was told before it could train
         return "stopped"
-    return "handed_over" if end.code == 0 else "crashed"
+    return "handed_over" if good else "crashed"
 
 
 def last_metrics_step(run: Path) -> int:

@@ -28,6 +28,7 @@ from .lock import RunLock
 from .place import end_time, master_address, master_port
 
 POLL_SECONDS = 0.2
+SAVE_PATIENCE = 10.0  # seconds in which a trainer may see the deadline or the stop file by itself
 LIMIT_SLACK = 5.0  # seconds; a SIGTERM this near to the end is the wall-time limit's
 DETAIL_LIMIT = 1000  # characters; an event line stays far below 4 KB, so that one write is one line
 
@@ -107,7 +108,8 @@ class Link:
 
     def on_signal(self, number: int, _frame: object) -> None:
         self.signals.append(signal.Signals(number).name)
-        self.tell(number)
+        if number == signal.SIGTERM:  # a request to save is passed on by `wait`, which knows whether it is news
+            self.tell(number)
 
     def tell(self, number: int) -> None:
         """Pass a signal on. srun takes SIGTERM for "end the step at once", so it gets SIGUSR1, which it forwards."""
@@ -151,8 +153,8 @@ class Link:
             started = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, preexec_fn=ignore)
             self.processes.append(started)
         lock.keep(self.on_lock_lost)
-        for name in self.signals:  # one that came before there was a process to tell
-            self.tell(signal.Signals[name])
+        if "SIGTERM" in self.signals:  # it came before there was a process to tell
+            self.tell(signal.SIGTERM)
         code = self.wait(deadline)
         end = End(
             code=code,
@@ -172,8 +174,14 @@ class Link:
         return code if code >= 0 else 128 - code
 
     def wait(self, deadline: float) -> int:
-        """Wait for all processes, ask them to save at the deadline or stop file; the first bad exit code, else 0."""
-        parent, asked, failed = os.getppid(), False, 0
+        """Wait for all processes, pass on a request to save; the first bad exit code, else 0.
+
+        The trainer sees the deadline and the stop file by itself. A signal at that moment would only find it on its way
+        out, where an interpreter has put the default action back, which is to die; so then the signal comes late, for
+        programs that listen to nothing else.
+        """
+        parent, asked, failed, known_since = os.getppid(), False, 0, 0.0
+        patience = min(SAVE_PATIENCE, self.options.save_margin / 4)
         while True:
             codes = [process.poll() for process in self.processes]
             bad = next((code for code in codes if code), 0)
@@ -183,8 +191,14 @@ class Link:
             if all(code is not None for code in codes):
                 return failed
             orphaned = not self.slurm and os.getppid() != parent  # nobody enforces the wall time any more
-            if not asked and (orphaned or self.stop or time.time() >= deadline):
+            now = time.time()
+            if self.stop or now >= deadline:
+                known_since = known_since or now
+                due = now - known_since >= patience
+            else:
+                due = orphaned or "SIGUSR1" in self.signals
+            if due and not asked:
                 asked = True
-                self.signals.append("orphaned" if orphaned else "stop file" if self.stop else "deadline")
+                self.signals.append("orphaned" if orphaned else "asked to save")
                 self.tell(signal.SIGUSR1)
             time.sleep(POLL_SECONDS)

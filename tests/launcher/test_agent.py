@@ -60,6 +60,9 @@ END = End(code=0, step=20, last_step=20, target_step=100, stop=False, terminated
         ({"stop": True, "code": 9}, "crashed"),
         ({"code": 9}, "crashed"),
         ({"code": -11}, "crashed"),
+        ({"code": -10}, "handed_over"),  # the request to save found it on its way out
+        ({"code": 138}, "handed_over"),
+        ({"code": 138, "last_step": 25}, "crashed"),
         ({"terminated": True, "code": -15}, "cancelled"),
         ({"terminated": True, "code": -15, "at_limit": True}, "timed_out"),
         ({"terminated": True, "at_limit": True}, "timed_out"),
