@@ -154,7 +154,7 @@ class _Filler:
             "target_step": config.max_steps,
             "seed": config.seed,
             "target": target,
-            "draft": {"path": None, "fingerprint": None} if on_draft else None,  # null: a fresh draft
+            "draft": None,  # a fresh one
             "data": {"paths": [config.data.train, *config.validation.sets.values()], "revision": config.data.revision},
             "versions": versions(),
         }

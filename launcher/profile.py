@@ -21,7 +21,7 @@ BUILTIN_LOCAL = """\
 name: local
 backend: local
 max_walltime: "7-00:00:00"
-save_margin_seconds: 5       # a link is told to save this long before its end
+save_margin_seconds: 5      # a link is told to save this long before its end
 lock_stale_seconds: 30
 accept_interval_seconds: 3   # between the two listings of acceptance; minutes where files lie on a shared file system
 poll_seconds: 1

@@ -32,7 +32,7 @@ def plan_rows(launch: Launch) -> list[tuple[str, str]]:
         ("target step", str(plan.target_step)),
         ("snapshot", _snapshot_text(launch)),
         ("target", _artifact_text(facts.target)),
-        ("draft", _artifact_text(facts.draft)),
+        ("draft", "fresh" if facts.target and not facts.draft else _artifact_text(facts.draft)),
         ("data", _data_text(launch)),
         ("seed", "not said" if facts.seed is None else str(facts.seed)),
         (
