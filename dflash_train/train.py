@@ -65,7 +65,8 @@ def train(config_path: Path, run_dir: Path | None) -> int:
             name: EvalData(open_manifest(Path(path)), built.prompt, config.data.batch_size)
             for name, path in config.validation.sets.items()
         }
-        data = TrainData(training_set, built.prompt, share, config.seed if config.data.shuffle else None, config.data.num_workers)
+        order = config.seed if config.data.shuffle else None
+        data = TrainData(training_set, built.prompt, share, order, config.data.num_workers)
         return Training(config, config_sha256, built.recipe, data, sets, processes, assignment).run(watch)
 
 

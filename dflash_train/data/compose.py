@@ -22,7 +22,7 @@ ALONE, RISEN = 0.25, 0.65  # of a curriculum: where single clips end, and where 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Of one utterance. clips: fewest; low and high: tokens; longest_aim: clips are added up to an aim of low to this."""
+    """Of one utterance. clips: fewest; low, high: tokens; clips are added up to an aim between low and longest_aim."""
 
     clips: int
     low: int
@@ -101,4 +101,5 @@ def draw(
         tokens = count_tokens(joined(chosen))
         if len(chosen) >= bounds.clips and tokens >= bounds.low and joined(chosen) not in texts:
             return chosen
-    raise DataError(f"no new utterance of {bounds.low}-{bounds.high} tokens in {ATTEMPTS} attempts: use more clips or fewer rows")
+    wanted = f"{bounds.low}-{bounds.high} tokens"
+    raise DataError(f"no new utterance of {wanted} in {ATTEMPTS} attempts: use more clips or fewer rows")
