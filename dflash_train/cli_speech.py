@@ -45,7 +45,7 @@ def tokenizer(clips: Path, out: Path, split: str, vocab: int) -> None:
 @click.option("--seed", default=0, show_default=True, help="Utterance i depends on the seed, the split and i alone.")
 @click.option("--tokenizer", "tokenizer_folder", required=True, type=FOLDER, help="Counts the tokens.")
 @click.option("--exclude", multiple=True, type=FILE, help="A manifest whose texts are not made again.")
-@click.option("--rising", is_flag=True, help="A curriculum: from single clips to long rows (data.shuffle: false).")
+@click.option("--rising", is_flag=True, help="A curriculum: short rows first (data.shuffle: false).")
 def compose(
     clips: Path, out: Path, count: int, split: str, tokens: tuple[int, int], seed: int, tokenizer_folder: Path,
     exclude: tuple[Path, ...], rising: bool,

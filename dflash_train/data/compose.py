@@ -17,7 +17,7 @@ from dflash_train.errors import DataError
 
 GAP_SAMPLES = (320, 3200)  # 20 to 200 ms
 ATTEMPTS = 200
-ALONE, RISEN = 0.25, 0.65  # of a curriculum: where single clips end, and where the full length is reached
+ALONE, RISEN = 0.25, 0.65  # of a curriculum: where the shortest end, and where the full length is reached
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Bounds:
 class Composition:
     """What to compose. tokens: fewest and most of an utterance; excluded: texts that are not made.
 
-    rising: a curriculum, to be read in the manifest's order: single clips first, then longer and longer utterances. Its
-    texts may recur, where those of another set never do.
+    rising: a curriculum, to be read in the manifest's order: the shortest utterances first (single clips, if `tokens`
+    allows them), then longer and longer ones. Its texts may recur, where those of another set never do.
     """
 
     count: int
