@@ -48,18 +48,12 @@ def check(config: IO[str], as_json: bool) -> None:
     """Check every key of CONFIG (YAML or JSON; - is stdin) and fill in what it leaves open. Loads no weights."""
     import yaml
 
-    from dflash_train import resolve
+    from dflash_train import config_tree, resolve
 
-    try:
-        tree = yaml.safe_load(config)
-    except yaml.YAMLError as error:
-        raise click.UsageError(f"{config.name}: not YAML: {' '.join(str(error).split())}") from None
-    answer = resolve.resolve(tree if isinstance(tree, dict) else {}, Path.cwd())
+    answer = resolve.resolve(config_tree.read_tree(config.read(), config.name), Path.cwd())
     if as_json:
         click.echo(json.dumps(answer.to_json()))
     elif answer.config:
-        from dflash_train import config_tree
-
         click.echo(yaml.safe_dump(config_tree.to_tree(answer.config), sort_keys=False), nl=False)
     if not as_json:
         for mistake in answer.errors:

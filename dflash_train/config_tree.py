@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from dflash_train.config import TrainConfig
 from dflash_train.errors import ConfigError
@@ -28,14 +29,23 @@ SPELLINGS = {str: "text", int: "an integer", float: "a number", bool: "true or f
 def load_yaml(path: Path) -> dict[str, Any]:
     """The tree of a resolved.yaml. Raises ConfigError where there is none."""
     try:
-        tree = yaml.safe_load(path.read_text("utf-8"))
+        return read_tree(path.read_text("utf-8"), str(path))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such config; give the resolved.yaml of a run directory") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+
+
+def read_tree(text: str, name: str) -> dict[str, Any]:
+    """The tree of a YAML or JSON text. Raises ConfigError.
+
+    OmegaConf's loader, since plain YAML 1.1 takes 1e-5 (which JSON writers write) for text and lets keys repeat.
+    """
+    try:
+        tree = OmegaConf.to_container(OmegaConf.create(text))
+    except (yaml.YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{name}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict):
-        raise ConfigError(f"{path}: a config is a mapping of keys, this is a {type(tree).__name__}")
-    return tree
+        raise ConfigError(f"{name}: a config is a mapping of keys, this is a {type(tree).__name__}")
+    return {str(key): value for key, value in tree.items()}
 
 
 def parse(tree: Tree) -> TrainConfig:

@@ -65,9 +65,11 @@ def train(config_path: Path, run_dir: Path | None) -> int:
             name: EvalData(open_manifest(Path(path)), built.prompt, config.data.batch_size)
             for name, path in config.validation.sets.items()
         }
-        order = config.seed if config.data.shuffle else None
-        data = TrainData(training_set, built.prompt, share, order, config.data.num_workers)
-        return Training(config, config_sha256, built.recipe, data, sets, processes, assignment).run(watch)
+        order_seed = config.seed if config.data.shuffle else None
+        data = TrainData(training_set, built.prompt, share, order_seed, config.data.num_workers)
+        done = Training(config, config_sha256, built.recipe, data, sets, processes, assignment).run(watch)
+    watch.ignore()
+    return done
 
 
 def build(config: TrainConfig, training_set: Manifest, processes: Processes) -> Built:

@@ -59,3 +59,9 @@ class LockHeld(LauncherError):
     """Somebody else holds the run directory or the database."""
 
     exit_code = 9
+
+
+class AlarmPresent(LauncherError):
+    """A run that was waited for ended short of its target step, or `status --exit-status` found an alarm."""
+
+    exit_code = 10

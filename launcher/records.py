@@ -1,7 +1,8 @@
 """The records that the launcher's parts hand to one another, and where things lie in a run directory.
 
-Words: a run is a chain of links; a link is one Slurm job (or one turn of the local supervisor); "job" means a Slurm
-job. The layout is fixed by docs/contract.md.
+Words: a run is a chain of links; a link is one Slurm job (or one turn of the local supervisor); "job" means a
+Slurm job.
+The layout is fixed by docs/contract.md.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+
+# Inside a snapshot, beside the source: one line, the tree's sha256. No link starts where it is missing or differs.
+SNAPSHOT_MARKER = ".snapshot-sha256"
 
 
 class Backend(StrEnum):

@@ -53,6 +53,12 @@ class StopWatch:
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, self._note)
 
+    def ignore(self) -> None:
+        """After the last save: a signal that arrives while Python shuts down would otherwise kill the process, since
+        Python restores the default action then, and a link that saved would count as crashed."""
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.signalled = True
 

@@ -1,0 +1,5 @@
+"""`python -m launcher`."""
+
+from launcher.cli.main import main
+
+main()
