@@ -45,7 +45,7 @@ def tokenizer(clips: Path, out: Path, split: str, vocab: int) -> None:
 @click.option("--seed", default=0, show_default=True, help="Utterance i depends on the seed, the split and i alone.")
 @click.option("--tokenizer", "tokenizer_folder", required=True, type=FOLDER, help="Counts the tokens.")
 @click.option("--exclude", multiple=True, type=FILE, help="A manifest whose texts are not made again.")
-@click.option("--rising", is_flag=True, help="A curriculum: single clips first, then longer ones (data.shuffle: false).")
+@click.option("--rising", is_flag=True, help="A curriculum: short rows first (data.shuffle: false).")
 def compose(
     clips: Path, out: Path, count: int, split: str, tokens: tuple[int, int], seed: int, tokenizer_folder: Path,
     exclude: tuple[Path, ...], rising: bool,
@@ -94,7 +94,7 @@ def wer(
     loaded.target.to(device)
     for path in manifests:
         found = list(transcribe(loaded.target, loaded.prompt, open_manifest(path), max_new_tokens, limit))
-        errors = word_errors(found)
+        errors = word_errors([t.reference for t in found], [t.hypothesis for t in found])
         if as_json:
             click.echo(json.dumps({"manifest": str(path), "rate": errors.rate, **asdict(errors)}))
             continue

@@ -17,12 +17,12 @@ from dflash_train.errors import DataError
 
 GAP_SAMPLES = (320, 3200)  # 20 to 200 ms
 ATTEMPTS = 200
-ALONE, RISEN = 0.25, 0.65  # of a curriculum: where single clips end, and where the full length is reached
+ALONE, RISEN = 0.25, 0.65  # of a curriculum: where the shortest end, and where the full length is reached
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Of one utterance. clips: fewest; low and high: tokens; longest_aim: clips are added up to an aim of low to this."""
+    """Of one utterance. clips: fewest; low, high: tokens; clips are added up to an aim between low and longest_aim."""
 
     clips: int
     low: int
@@ -34,8 +34,8 @@ class Bounds:
 class Composition:
     """What to compose. tokens: fewest and most of an utterance; excluded: texts that are not made.
 
-    rising: a curriculum, to be read in the manifest's order: single clips first, then longer and longer utterances. Its
-    texts may recur, where those of another set never do.
+    rising: a curriculum, to be read in the manifest's order: the shortest utterances first (single clips, if `tokens`
+    allows them), then longer and longer ones. Its texts may recur, where those of another set never do.
     """
 
     count: int
@@ -101,4 +101,5 @@ def draw(
         tokens = count_tokens(joined(chosen))
         if len(chosen) >= bounds.clips and tokens >= bounds.low and joined(chosen) not in texts:
             return chosen
-    raise DataError(f"no new utterance of {bounds.low}-{bounds.high} tokens in {ATTEMPTS} attempts: use more clips or fewer rows")
+    wanted = f"{bounds.low}-{bounds.high} tokens"
+    raise DataError(f"no new utterance of {wanted} in {ATTEMPTS} attempts: use more clips or fewer rows")

@@ -8,8 +8,10 @@ to the manifest's folder, so that a manifest works from any working directory an
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,9 @@ from lhotse.serialization import deserialize_item
 from dflash_train.errors import DataError
 
 SAMPLE_RATE = 16000
+# lhotse mirrors up to half a second of audio where a recording is shorter than its manifest says. Seconds; a
+# wider tolerance can be asked for through the same variable.
+os.environ.setdefault("LHOTSE_AUDIO_DURATION_MISMATCH_TOLERANCE", "0.001")
 Cut: TypeAlias = MonoCut | MixedCut
 
 
@@ -109,9 +114,6 @@ def fresh_index(path: Path) -> Path | None:
         index.unlink()
     if index.exists() or os.access(path.parent, os.W_OK):
         return None
-    import hashlib
-    import tempfile
-
     key = hashlib.sha256(f"{path.resolve()} {path.stat().st_mtime_ns}".encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"cuts-{os.getuid()}-{key}.idx"
 

@@ -38,7 +38,8 @@ class Share:
         if self.batch_size % parts:
             raise ConfigError(
                 f"data.batch_size {self.batch_size} is not a multiple of accumulation {self.accumulation} x "
-                f"{self.world_size} ranks: write {max(1, round(self.batch_size / parts)) * parts}", key="data.batch_size")
+                f"{self.world_size} ranks: write {max(1, round(self.batch_size / parts)) * parts}",
+                key="data.batch_size")
 
     def rows(self, micro_batch: int) -> range:
         """Global rows of one micro-batch of this rank."""
@@ -62,7 +63,9 @@ def line_of(position: int, num_rows: int, seed: int | None) -> int:
 class TrainData(Dataset[list[Batch]]):
     """The training rows, by optimizer step."""
 
-    def __init__(self, manifest: Manifest, prompt: Prompt, share: Share, seed: int | None, num_workers: int = 0) -> None:
+    def __init__(
+        self, manifest: Manifest, prompt: Prompt, share: Share, seed: int | None, num_workers: int = 0) -> None:
+        """seed: of the order of each epoch; None: the manifest's order."""
         self.manifest, self.prompt, self.share = manifest, prompt, share
         self.seed, self.num_workers = seed, num_workers
 

@@ -6,6 +6,7 @@ so that `token_limit` keeps it out of every argmax.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -31,9 +32,21 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
         min_frequency=2, show_progress=False)
     tokenizer.train_from_iterator(list(texts), trainer)
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in PLACEHOLDERS])
+    tokenizer = with_placeholders_in_model(tokenizer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token=EOS, pad_token=PAD, unk_token=UNKNOWN, bos_token=BOS, mask_token=MASK,
         additional_special_tokens=[AUDIO, TEXT], clean_up_tokenization_spaces=False)
+
+
+def with_placeholders_in_model(tokenizer: Tokenizer) -> Tokenizer:
+    """The same tokenizer with the placeholders in its model's vocabulary too, under the ids that they have.
+
+    Without UNKNOWN there, a letter that is not in the alphabet is an exception instead of an id. The trainer itself
+    would number them first, among the tokens that an answer may hold.
+    """
+    state = json.loads(tokenizer.to_str())
+    state["model"]["vocab"].update({token: tokenizer.token_to_id(token) for token in PLACEHOLDERS})
+    return Tokenizer.from_str(json.dumps(state))
 
 
 def write_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> int:

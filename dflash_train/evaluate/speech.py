@@ -6,7 +6,7 @@ words, never a mean of rates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import jiwer
@@ -70,14 +70,12 @@ def transcribe(
             hypothesis=prompt.transcript(answer, target.eos_ids), ids=tuple(answer))
 
 
-def word_errors(transcripts: list[Transcript]) -> WordErrors:
-    """Counts the errors of a set. Raises DataError if it is empty."""
-    if not transcripts:
+def word_errors(references: Sequence[str], hypotheses: Sequence[str]) -> WordErrors:
+    """Counts the errors of a set of utterances. Raises DataError if it is empty."""
+    if not references:
         raise DataError("no transcript to count the errors of")
-    references = [transcript.reference.lower() for transcript in transcripts]
-    hypotheses = [transcript.hypothesis.lower() for transcript in transcripts]
-    found = jiwer.process_words(references, hypotheses)
+    found = jiwer.process_words([text.lower() for text in references], [text.lower() for text in hypotheses])
     return WordErrors(
-        utterances=len(transcripts), words=found.hits + found.substitutions + found.deletions,
+        utterances=len(references), words=found.hits + found.substitutions + found.deletions,
         insertions=found.insertions, deletions=found.deletions, substitutions=found.substitutions,
-        empty=sum(not hypothesis.split() for hypothesis in hypotheses))
+        empty=sum(not text.split() for text in hypotheses))

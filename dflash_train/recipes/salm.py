@@ -186,4 +186,5 @@ def llm_config(config: SalmConfig, vocab_size: int, facts: SpeechFacts) -> Qwen3
         num_hidden_layers=config.llm_layers, num_attention_heads=config.llm_attention_heads,
         num_key_value_heads=config.llm_key_value_heads, head_dim=config.llm_hidden_size // config.llm_attention_heads,
         attention_dropout=config.dropout, tie_word_embeddings=False, max_position_embeddings=MAX_POSITIONS,
-        initializer_range=0.5 * config.llm_hidden_size**-0.5, pad_token_id=facts.pad_id, eos_token_id=facts.eos_ids[0], bos_token_id=None)
+        initializer_range=0.5 * config.llm_hidden_size**-0.5, pad_token_id=facts.pad_id,
+        eos_token_id=facts.eos_ids[0], bos_token_id=None)

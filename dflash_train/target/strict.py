@@ -78,6 +78,9 @@ def load_tokenizer(folder: Path) -> Any | None:
     if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")):
         return None
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TargetError(f"{folder}: the tokenizer cannot be loaded: {str(error).strip().splitlines()[0]}") from None
+    for key in ("is_local", "local_files_only"):  # how it was loaded; saved with it otherwise
+        tokenizer.init_kwargs.pop(key, None)
+    return tokenizer
