@@ -78,7 +78,7 @@ def train(config: Path, run_dir: Path | None) -> None:
 @click.argument("run_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--step", type=int, help="An accepted step; the newest by default.")
 def export(run_dir: Path, step: int | None) -> None:
-    """Write the draft of an accepted checkpoint to RUN_DIR/export/step=N, as servers load it, and reload it strictly."""
+    """Write the draft of an accepted checkpoint to RUN_DIR/export/step=N, for servers, and reload it strictly."""
     from dflash_train.evaluate.run import export_step
 
     folder = export_step(run_dir, step)

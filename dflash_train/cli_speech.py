@@ -12,7 +12,7 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 def token_range(_context: click.Context, _option: click.Parameter, value: str) -> tuple[int, int]:
-    """"15-40" -> (15, 40)."""
+    """ "15-40" -> (15, 40)."""
     low, dash, high = value.partition("-")
     if not (dash and low.isdigit() and high.isdigit() and 1 <= int(low) <= int(high)):
         raise click.BadParameter(f"{value!r}: write LOW-HIGH, for example 15-40")
@@ -47,8 +47,15 @@ def tokenizer(clips: Path, out: Path, split: str, vocab: int) -> None:
 @click.option("--exclude", multiple=True, type=FILE, help="A manifest whose texts are not made again.")
 @click.option("--rising", is_flag=True, help="A curriculum: short rows first (data.shuffle: false).")
 def compose(
-    clips: Path, out: Path, count: int, split: str, tokens: tuple[int, int], seed: int, tokenizer_folder: Path,
-    exclude: tuple[Path, ...], rising: bool,
+    clips: Path,
+    out: Path,
+    count: int,
+    split: str,
+    tokens: tuple[int, int],
+    seed: int,
+    tokenizer_folder: Path,
+    exclude: tuple[Path, ...],
+    rising: bool,
 ) -> None:
     """Splice clips of the manifest CLIPS into utterances with exact texts; OUT is a manifest (.jsonl or .jsonl.gz)."""
     from dflash_train.data.compose import Composition
@@ -77,7 +84,12 @@ def compose(
 @click.option("--show", is_flag=True, help="Print each transcript that is not exact.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a manifest.")
 def wer(
-    target: Path, manifests: tuple[Path, ...], limit: int | None, max_new_tokens: int, device: str, show: bool,
+    target: Path,
+    manifests: tuple[Path, ...],
+    limit: int | None,
+    max_new_tokens: int,
+    device: str,
+    show: bool,
     as_json: bool,
 ) -> None:
     """Word error rate of the speech LLM in the folder TARGET on each of MANIFESTS, greedy, in fp32."""

@@ -2,8 +2,8 @@
 
 A slot of block b sees a context key at position p iff p < anchor(b): the anchor's own feature is not available, since
 at decoding the target has not processed it yet. It sees a block key iff that is of its own block, in both directions.
-The rule speaks of positions, never of block numbers, so that overlapping blocks leak nothing. Right padding lies after every
-anchor and is hidden by the same rule; a block that is not kept (anchor 0) sees itself alone.
+The rule speaks of positions, never of block numbers, so that overlapping blocks leak nothing. Right padding lies after
+every anchor and is hidden by the same rule; a block that is not kept (anchor 0) sees itself alone.
 """
 
 from __future__ import annotations

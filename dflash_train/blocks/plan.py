@@ -29,7 +29,7 @@ class BlockRule:
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """anchors int64 [B,N], keep bool [B,N], block_ids, positions int64 [B,N,bs], valid bool and weights fp32 [B,N,P]."""
+    """anchors int64 [B,N], keep bool [B,N], block_ids, positions int64 [B,N,bs], valid bool, weights fp32 [B,N,P]."""
 
     anchors: Tensor
     keep: Tensor

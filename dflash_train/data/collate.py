@@ -36,4 +36,5 @@ def collate(manifest: Manifest, indices: Sequence[int], rows: Sequence[int], pro
         rows=torch.tensor(list(rows), dtype=torch.int64),
         ids=tuple(utterance.id for utterance in utterances),
         audio=pad(audio, 0.0),
-        audio_samples=torch.tensor([len(samples) for samples in audio], dtype=torch.int64))
+        audio_samples=torch.tensor([len(samples) for samples in audio], dtype=torch.int64),
+    )

@@ -86,7 +86,10 @@ def joined(clips: Sequence[MonoCut]) -> str:
 
 
 def draw(
-    pool: Sequence[MonoCut], bounds: Bounds, count_tokens: Callable[[str], int], pick: random.Random,
+    pool: Sequence[MonoCut],
+    bounds: Bounds,
+    count_tokens: Callable[[str], int],
+    pick: random.Random,
     texts: set[str],
 ) -> list[MonoCut]:
     """Clips, none twice, whose text is new and within the bounds."""

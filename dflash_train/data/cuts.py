@@ -136,20 +136,34 @@ def describe(cut: Cut, where: str) -> Utterance:
         raise DataError(f"{where}: {cut.id}: duration {cut.duration} s")
     first = parts[0].custom or {}
     return Utterance(
-        id=cut.id, text=text, num_samples=num_samples, split=str(first.get("split", "")),
-        sources=tuple(s.source for r in recordings for s in r.sources if s.type == "file"))
+        id=cut.id,
+        text=text,
+        num_samples=num_samples,
+        split=str(first.get("split", "")),
+        sources=tuple(s.source for r in recordings for s in r.sources if s.type == "file"),
+    )
 
 
 def clip_cut(clip_id: str, source: str, num_samples: int, text: str, split: str) -> MonoCut:
     """A cut of one whole mono recording at 16 kHz with one transcript."""
     duration = num_samples / SAMPLE_RATE
     recording = Recording(
-        id=clip_id, sources=[AudioSource(type="file", channels=[0], source=source)], sampling_rate=SAMPLE_RATE,
-        num_samples=num_samples, duration=duration)
+        id=clip_id,
+        sources=[AudioSource(type="file", channels=[0], source=source)],
+        sampling_rate=SAMPLE_RATE,
+        num_samples=num_samples,
+        duration=duration,
+    )
     supervision = SupervisionSegment(id=clip_id, recording_id=clip_id, start=0.0, duration=duration, text=text)
     return MonoCut(
-        id=clip_id, start=0.0, duration=duration, channel=0, supervisions=[supervision], recording=recording,
-        custom={"split": split})
+        id=clip_id,
+        start=0.0,
+        duration=duration,
+        channel=0,
+        supervisions=[supervision],
+        recording=recording,
+        custom={"split": split},
+    )
 
 
 def splice(cut_id: str, clips: Sequence[MonoCut], gaps: Sequence[int]) -> MixedCut:

@@ -39,7 +39,8 @@ class Share:
             raise ConfigError(
                 f"data.batch_size {self.batch_size} is not a multiple of accumulation {self.accumulation} x "
                 f"{self.world_size} ranks: write {max(1, round(self.batch_size / parts)) * parts}",
-                key="data.batch_size")
+                key="data.batch_size",
+            )
 
     def rows(self, micro_batch: int) -> range:
         """Global rows of one micro-batch of this rank."""
@@ -64,7 +65,8 @@ class TrainData(Dataset[list[Batch]]):
     """The training rows, by optimizer step."""
 
     def __init__(
-        self, manifest: Manifest, prompt: Prompt, share: Share, seed: int | None, num_workers: int = 0) -> None:
+        self, manifest: Manifest, prompt: Prompt, share: Share, seed: int | None, num_workers: int = 0
+    ) -> None:
         """seed: of the order of each epoch; None: the manifest's order."""
         self.manifest, self.prompt, self.share = manifest, prompt, share
         self.seed, self.num_workers = seed, num_workers
@@ -89,8 +91,13 @@ class TrainData(Dataset[list[Batch]]):
         """
         steps = itertools.count(first_step)
         loader = DataLoader(
-            self, batch_size=None, sampler=itertools.count(first_step), num_workers=self.num_workers,
-            prefetch_factor=4 if self.num_workers else None, pin_memory=False)
+            self,
+            batch_size=None,
+            sampler=itertools.count(first_step),
+            num_workers=self.num_workers,
+            prefetch_factor=4 if self.num_workers else None,
+            pin_memory=False,
+        )
         source = iter(loader)
         while True:
             began = time.perf_counter()

@@ -58,8 +58,10 @@ class Prompt:
         ids = np.array([*self.prefix, *[self.pad_id] * frames, *self.suffix, *text, self.eos_id], dtype=np.int64)
         place = np.arange(len(ids))
         return Row(
-            ids=ids, loss_mask=place >= answer,
-            audio_mask=(place >= len(self.prefix)) & (place < len(self.prefix) + frames))
+            ids=ids,
+            loss_mask=place >= answer,
+            audio_mask=(place >= len(self.prefix)) & (place < len(self.prefix) + frames),
+        )
 
     def num_tokens(self, utterance: Utterance) -> int:
         """Positions of the utterance's row, audio frames included."""

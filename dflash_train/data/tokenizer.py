@@ -28,14 +28,25 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
     trainer = BpeTrainer(
-        vocab_size=vocab_size - len(PLACEHOLDERS), initial_alphabet=[*ALPHABET, "▁"], special_tokens=[EOS],
-        min_frequency=2, show_progress=False)
+        vocab_size=vocab_size - len(PLACEHOLDERS),
+        initial_alphabet=[*ALPHABET, "▁"],
+        special_tokens=[EOS],
+        min_frequency=2,
+        show_progress=False,
+    )
     tokenizer.train_from_iterator(list(texts), trainer)
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in PLACEHOLDERS])
     tokenizer = with_placeholders_in_model(tokenizer)
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=EOS, pad_token=PAD, unk_token=UNKNOWN, bos_token=BOS, mask_token=MASK,
-        additional_special_tokens=[AUDIO, TEXT], clean_up_tokenization_spaces=False)
+        tokenizer_object=tokenizer,
+        eos_token=EOS,
+        pad_token=PAD,
+        unk_token=UNKNOWN,
+        bos_token=BOS,
+        mask_token=MASK,
+        additional_special_tokens=[AUDIO, TEXT],
+        clean_up_tokenization_spaces=False,
+    )
 
 
 def with_placeholders_in_model(tokenizer: Tokenizer) -> Tokenizer:

@@ -10,7 +10,8 @@ class Counters:
     """rounds: propose-and-verify passes. draft_tokens: proposed. accepted: of them, without the bonus token.
 
     accepted_by_slot[j-1]: rounds that accepted at least j tokens; proposed_by_slot[j-1]: rounds that proposed slot j.
-    The first token of an answer comes from the prefill and belongs to no round; a round cut by a stop token counts in full.
+    The first token of an answer comes from the prefill and belongs to no round; a round cut by a stop token counts in
+    full.
     """
 
     rounds: int

@@ -103,7 +103,7 @@ class Training:
         return done
 
     def step(self, step: int, batches: list[Batch]) -> StepReport:
-        """One optimizer step (from 1). Raises NumericsError, before anything moves, if loss or gradient is not finite."""
+        """One optimizer step (from 1). Raises NumericsError before anything moves if the loss is not finite."""
         recipe, processes, optimizer = self.recipe, self.processes, self.optimizer
         lr = learning_rate(step, self.config.optimizer.lr, self.config.lr_scheduler)
         recipe.module.train()
@@ -240,7 +240,7 @@ class Training:
         )
         if state.step != step:
             raise CheckpointError(f"{folder}: its trainer state says step {state.step}")
-        log.info("resumed %s: model, optimizer, lr %.3e (%s, horizon %d), data position and random sequences at step %d",
+        log.info("resumed %s: model, optimizer, lr %.3e (%s, horizon %d), data position and randomness of step %d",
                  folder.name, state.learning_rate, state.schedule, state.horizon, step)  # fmt: skip
         return step
 

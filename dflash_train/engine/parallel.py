@@ -15,8 +15,8 @@ DTYPES = {Precision.float32: torch.float32, Precision.bfloat16: torch.bfloat16}
 def shard(module: nn.Module, mesh: DeviceMesh, precision: Precision) -> nn.Module:
     """Shard `module` (fp32 master weights) as one unit; its forward pass runs in `precision`, reductions in fp32.
 
-    As one unit: a draft is small beside its target, and its selector and context projections are used outside the root's
-    forward, where the root's parameters stay gathered until the backward pass has ended.
+    As one unit: a draft is small beside its target, and its selector and context projections are used outside the
+    root's forward, where the root's parameters stay gathered until the backward pass has ended.
     """
     policy = MixedPrecisionPolicy(param_dtype=DTYPES[precision], reduce_dtype=torch.float32, cast_forward_inputs=False)
     fully_shard(module, mesh=mesh, mp_policy=policy)

@@ -34,8 +34,8 @@ class Divergence:
 
 @dataclass(frozen=True)
 class SetResult:
-    """One evaluation set. tokens: of the answers, end tokens included; seconds: of decoding, the prompt's pass included,
-    the audio front end not."""
+    """One evaluation set. tokens: of the answers, end tokens included; seconds: of decoding, the prompt's pass
+    included, the audio front end not."""
 
     name: str
     utterances: int

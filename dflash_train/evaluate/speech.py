@@ -60,14 +60,21 @@ def greedy_answer(target: Target, batch: Batch, row: int, max_new_tokens: int) -
 
 
 def transcribe(
-    target: Target, prompt: Prompt, manifest: Manifest, max_new_tokens: int = 128, limit: int | None = None,
+    target: Target,
+    prompt: Prompt,
+    manifest: Manifest,
+    max_new_tokens: int = 128,
+    limit: int | None = None,
 ) -> Iterator[Transcript]:
     """Greedy transcripts in the order of the manifest, one utterance at a time."""
     for line, batch in enumerate(EvalData(manifest, prompt, batch_size=1).batches(limit)):
         answer = greedy_answer(target, batch.to(torch.device(target.device)), 0, max_new_tokens)
         yield Transcript(
-            id=batch.ids[0], reference=manifest.utterance(line).text,
-            hypothesis=prompt.transcript(answer, target.eos_ids), ids=tuple(answer))
+            id=batch.ids[0],
+            reference=manifest.utterance(line).text,
+            hypothesis=prompt.transcript(answer, target.eos_ids),
+            ids=tuple(answer),
+        )
 
 
 def word_errors(references: Sequence[str], hypotheses: Sequence[str]) -> WordErrors:
@@ -76,6 +83,10 @@ def word_errors(references: Sequence[str], hypotheses: Sequence[str]) -> WordErr
         raise DataError("no transcript to count the errors of")
     found = jiwer.process_words([text.lower() for text in references], [text.lower() for text in hypotheses])
     return WordErrors(
-        utterances=len(references), words=found.hits + found.substitutions + found.deletions,
-        insertions=found.insertions, deletions=found.deletions, substitutions=found.substitutions,
-        empty=sum(not text.split() for text in hypotheses))
+        utterances=len(references),
+        words=found.hits + found.substitutions + found.deletions,
+        insertions=found.insertions,
+        deletions=found.deletions,
+        substitutions=found.substitutions,
+        empty=sum(not text.split() for text in hypotheses),
+    )

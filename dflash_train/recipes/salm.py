@@ -64,7 +64,8 @@ class SalmModule(nn.Module):
             features = self.augment(features)
         frames, frame_mask = front.encode(features, mask)
         embeddings = place_frames(
-            llm.get_input_embeddings()(batch.input_ids), batch.audio_mask, front.projector(frames), frame_mask)
+            llm.get_input_embeddings()(batch.input_ids), batch.audio_mask, front.projector(frames), frame_mask
+        )
         hidden = llm.get_decoder()(inputs_embeds=embeddings, use_cache=False).last_hidden_state
         return SalmOutput(hidden=hidden, frames=frames, frame_mask=frame_mask)
 
@@ -104,8 +105,7 @@ class SalmRecipe:
 
     def numbers(self, sums: Tensor) -> Numbers:
         tokens, right, nll, ctc = (float(value) for value in sums)
-        return Numbers(
-            loss=(nll + self.ctc_weight * ctc) / tokens, base_loss=nll / tokens, accuracy=right / tokens)
+        return Numbers(loss=(nll + self.ctc_weight * ctc) / tokens, base_loss=nll / tokens, accuracy=right / tokens)
 
     def ctc(self, output: SalmOutput, batch: Batch) -> Tensor:
         """Sum over rows of CTC's negative log-likelihood of the text (without its end token)."""
@@ -115,8 +115,14 @@ class SalmRecipe:
         text = batch.loss_mask & ~torch.isin(batch.input_ids, ends)
         lengths = text.sum(1)
         return nn.functional.ctc_loss(
-            scores, batch.input_ids[text], output.frame_mask.sum(1), lengths, blank=facts.token_limit, reduction="sum",
-            zero_infinity=True)
+            scores,
+            batch.input_ids[text],
+            output.frame_mask.sum(1),
+            lengths,
+            blank=facts.token_limit,
+            reduction="sum",
+            zero_infinity=True,
+        )
 
     def finish(self, folder: Path) -> None:
         """Writes the speech LLM to `folder`/speech_lm in bf16 (rank zero; the full weights are gathered from all)."""
@@ -164,27 +170,51 @@ def facts_of(tokenizer: Any, num_mel_bins: int) -> SpeechFacts:
     """The facts of a tokenizer made by data/tokenizer.py: ids from the padding id on are never produced."""
     pad_id, mask_id = tokenizer.convert_tokens_to_ids([PAD, MASK])
     return SpeechFacts(
-        prompt=PROMPT, audio_tag=AUDIO, num_mel_bins=num_mel_bins, pad_id=pad_id, eos_ids=(tokenizer.eos_token_id,),
-        token_limit=pad_id, mask_token_id=mask_id)
+        prompt=PROMPT,
+        audio_tag=AUDIO,
+        num_mel_bins=num_mel_bins,
+        pad_id=pad_id,
+        eos_ids=(tokenizer.eos_token_id,),
+        token_limit=pad_id,
+        mask_token_id=mask_id,
+    )
 
 
 def encoder_config(config: SalmConfig) -> ParakeetEncoderConfig:
     """FastConformer with 8-fold subsampling."""
     return ParakeetEncoderConfig(
-        hidden_size=config.encoder_hidden_size, num_hidden_layers=config.encoder_layers,
-        num_attention_heads=config.encoder_attention_heads, intermediate_size=config.encoder_intermediate_size,
-        num_mel_bins=config.num_mel_bins, subsampling_factor=8,
-        subsampling_conv_channels=config.encoder_subsampling_channels, dropout=config.dropout,
-        activation_dropout=config.dropout, attention_dropout=config.dropout, layerdrop=0.0, scale_input=False,
-        max_position_embeddings=MAX_POSITIONS, initializer_range=config.encoder_hidden_size**-0.5)
+        hidden_size=config.encoder_hidden_size,
+        num_hidden_layers=config.encoder_layers,
+        num_attention_heads=config.encoder_attention_heads,
+        intermediate_size=config.encoder_intermediate_size,
+        num_mel_bins=config.num_mel_bins,
+        subsampling_factor=8,
+        subsampling_conv_channels=config.encoder_subsampling_channels,
+        dropout=config.dropout,
+        activation_dropout=config.dropout,
+        attention_dropout=config.dropout,
+        layerdrop=0.0,
+        scale_input=False,
+        max_position_embeddings=MAX_POSITIONS,
+        initializer_range=config.encoder_hidden_size**-0.5,
+    )
 
 
 def llm_config(config: SalmConfig, vocab_size: int, facts: SpeechFacts) -> Qwen3Config:
     """A small Qwen3. Its only dropout is that of attention."""
     return Qwen3Config(
-        vocab_size=vocab_size, hidden_size=config.llm_hidden_size, intermediate_size=config.llm_intermediate_size,
-        num_hidden_layers=config.llm_layers, num_attention_heads=config.llm_attention_heads,
-        num_key_value_heads=config.llm_key_value_heads, head_dim=config.llm_hidden_size // config.llm_attention_heads,
-        attention_dropout=config.dropout, tie_word_embeddings=False, max_position_embeddings=MAX_POSITIONS,
-        initializer_range=0.5 * config.llm_hidden_size**-0.5, pad_token_id=facts.pad_id,
-        eos_token_id=facts.eos_ids[0], bos_token_id=None)
+        vocab_size=vocab_size,
+        hidden_size=config.llm_hidden_size,
+        intermediate_size=config.llm_intermediate_size,
+        num_hidden_layers=config.llm_layers,
+        num_attention_heads=config.llm_attention_heads,
+        num_key_value_heads=config.llm_key_value_heads,
+        head_dim=config.llm_hidden_size // config.llm_attention_heads,
+        attention_dropout=config.dropout,
+        tie_word_embeddings=False,
+        max_position_embeddings=MAX_POSITIONS,
+        initializer_range=0.5 * config.llm_hidden_size**-0.5,
+        pad_token_id=facts.pad_id,
+        eos_token_id=facts.eos_ids[0],
+        bos_token_id=None,
+    )

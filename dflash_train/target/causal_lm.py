@@ -162,9 +162,15 @@ def one_row(batch: Batch, row: int) -> Batch:
         samples = batch.audio_samples[pick]
         audio = batch.audio[pick, : int(samples)]
     return Batch(
-        input_ids=batch.input_ids[pick, :length], loss_mask=batch.loss_mask[pick, :length],
-        token_mask=batch.token_mask[pick, :length], audio_mask=batch.audio_mask[pick, :length],
-        rows=batch.rows[pick], ids=(batch.ids[row],), audio=audio, audio_samples=samples)
+        input_ids=batch.input_ids[pick, :length],
+        loss_mask=batch.loss_mask[pick, :length],
+        token_mask=batch.token_mask[pick, :length],
+        audio_mask=batch.audio_mask[pick, :length],
+        rows=batch.rows[pick],
+        ids=(batch.ids[row],),
+        audio=audio,
+        audio_samples=samples,
+    )
 
 
 def decoder_layers(llm: Any) -> nn.ModuleList:
@@ -195,7 +201,8 @@ def embedding_scale(target: CausalLMTarget) -> float:
     table = target.llm.get_input_embeddings()(probe_ids(target))
     seen: list[Tensor] = []
     handle = target.layers[0].register_forward_pre_hook(
-        lambda _module, args, kwargs: seen.append(args[0] if args else kwargs["hidden_states"]), with_kwargs=True)
+        lambda _module, args, kwargs: seen.append(args[0] if args else kwargs["hidden_states"]), with_kwargs=True
+    )
     try:
         target.decoder(inputs_embeds=table, use_cache=False)
     finally:
@@ -234,8 +241,11 @@ def text_ids(llm: Any, tokenizer: Any | None) -> TargetIds:
     mask = getattr(tokenizer, "mask_token_id", None)
     spare = limit if limit < rows else None
     return TargetIds(
-        pad_id=int(pad) if pad is not None else eos_ids[0], eos_ids=eos_ids, token_limit=limit,
-        mask_token_id=mask if mask is not None else spare)
+        pad_id=int(pad) if pad is not None else eos_ids[0],
+        eos_ids=eos_ids,
+        token_limit=limit,
+        mask_token_id=mask if mask is not None else spare,
+    )
 
 
 def load_causal_lm_target(folder: Path, dtype: torch.dtype) -> CausalLMTarget:

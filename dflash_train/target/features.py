@@ -55,8 +55,14 @@ class LogMel(nn.Module):
         super().__init__()
         self.geometry = geometry
         filters = mel_filter_bank(
-            num_frequency_bins=geometry.fft // 2 + 1, num_mel_filters=geometry.num_mel_bins, min_frequency=0.0,
-            max_frequency=SAMPLE_RATE / 2, sampling_rate=SAMPLE_RATE, norm="slaney", mel_scale="slaney")
+            num_frequency_bins=geometry.fft // 2 + 1,
+            num_mel_filters=geometry.num_mel_bins,
+            min_frequency=0.0,
+            max_frequency=SAMPLE_RATE / 2,
+            sampling_rate=SAMPLE_RATE,
+            norm="slaney",
+            mel_scale="slaney",
+        )
         # Their heights make unit areas in Hz; times the bin width they are weights of a mean, of order 1.
         scale = SAMPLE_RATE / geometry.fft
         self.register_buffer("filters", torch.tensor(filters, dtype=torch.float32) * scale, persistent=False)

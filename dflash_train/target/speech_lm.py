@@ -131,8 +131,7 @@ class SpeechLM(nn.Module):
         load_strictly(projector, folder / "projector.safetensors", dtype)
         return cls(facts, SpeechFront(facts.geometry, encoder, projector), llm, tokenizer).eval()
 
-    def save(
-        self, folder: Path, dtype: torch.dtype = torch.bfloat16, state: dict[str, Tensor] | None = None) -> None:
+    def save(self, folder: Path, dtype: torch.dtype = torch.bfloat16, state: dict[str, Tensor] | None = None) -> None:
         """Writes the folder of the module's docstring; weights as safetensors in `dtype`.
 
         state: the whole weights, where the module's own are sharded.
@@ -180,8 +179,13 @@ def prompt_of(facts: SpeechFacts, tokenizer: Any) -> Prompt:
     """The prompt of a speech LLM. Raises ConfigError if its template is wrong."""
     prefix, suffix = split_template(facts.prompt, facts.audio_tag, tokenizer)
     return Prompt(
-        tokenizer=tokenizer, prefix=prefix, suffix=suffix, pad_id=facts.pad_id, eos_id=facts.eos_ids[0],
-        num_frames=facts.geometry.num_audio_tokens)
+        tokenizer=tokenizer,
+        prefix=prefix,
+        suffix=suffix,
+        pad_id=facts.pad_id,
+        eos_id=facts.eos_ids[0],
+        num_frames=facts.geometry.num_audio_tokens,
+    )
 
 
 def load_strictly(module: nn.Module, path: Path, dtype: torch.dtype) -> None:

@@ -56,7 +56,8 @@ def load_pretrained(model_class: Any, folder: Path, dtype: torch.dtype) -> Any:
     try:
         with no_progress_bars():
             model, info = model_class.from_pretrained(
-                folder, dtype=dtype, local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True)
+                folder, dtype=dtype, local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True
+            )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise TargetError(f"{folder} cannot be loaded: {str(error).strip().splitlines()[0]}") from None
     faults = info if isinstance(info, dict) else vars(info)

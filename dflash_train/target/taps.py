@@ -21,8 +21,7 @@ def check_tap_ids(tap_ids: Sequence[int], num_layers: int) -> tuple[int, ...]:
     """The tap ids as a tuple. Raises TargetError unless they rise strictly within [0, num_layers)."""
     ids = tuple(tap_ids)
     if list(ids) != sorted(set(ids)):
-        raise TargetError(
-            f"taps {list(ids)} must rise: servers read taps in layer order; write {sorted(set(ids))}")
+        raise TargetError(f"taps {list(ids)} must rise: servers read taps in layer order; write {sorted(set(ids))}")
     if ids and (ids[0] < 0 or ids[-1] >= num_layers):
         raise TargetError(f"taps {list(ids)}: the target has layers 0 to {num_layers - 1}")
     return ids
@@ -61,7 +60,8 @@ def read_taps(layers: nn.ModuleList, tap_ids: tuple[int, ...], hidden_size: int)
     """Hooks on the tapped layers for the length of the `with` block; they are gone after it, whatever happens."""
     reader = TapReader(tap_ids, hidden_size)
     handles = [
-        layers[i].register_forward_hook(lambda _module, _args, output, i=i: reader.keep(i, output)) for i in tap_ids]
+        layers[i].register_forward_hook(lambda _module, _args, output, i=i: reader.keep(i, output)) for i in tap_ids
+    ]
     try:
         yield reader
     finally:

@@ -45,12 +45,15 @@ def test_a_set_is_measured(made):
     assert (found["utterances"], found["rate"] > 0) == (3, True)
 
 
-@pytest.mark.parametrize(("options", "code", "words"), [
-    (("--count", 5, "--tokens", "40-15"), 2, "LOW-HIGH"),
-    (("--count", 0), 2, "--count"),
-    (("--count", 5, "--split", "heldout"), 4, "0 clips of the split 'heldout'"),
-    (("--count", 5000, "--tokens", "5-6"), 4, "use more clips or fewer rows"),
-])
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (("--count", 5, "--tokens", "40-15"), 2, "LOW-HIGH"),
+        (("--count", 0), 2, "--count"),
+        (("--count", 5, "--split", "heldout"), 4, "0 clips of the split 'heldout'"),
+        (("--count", 5000, "--tokens", "5-6"), 4, "use more clips or fewer rows"),
+    ],
+)
 def test_what_cannot_be_composed_is_one_line(made, options, code, words):
     result = compose(made, *options)
     assert result.exit_code == code

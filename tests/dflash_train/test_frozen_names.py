@@ -37,16 +37,63 @@ def test_config_keys():
     assert set(to_tree(TrainConfig())) == {key.partition(".")[0] for key in KEYS}
 
 
-KEYS = """
-recipe seed max_steps target.path target.precision target.fingerprint draft.variant draft.block_size
-draft.num_hidden_layers draft.target_layer_ids draft.mask_token_id draft.intermediate_size draft.num_attention_heads
-draft.num_key_value_heads draft.head_dim draft.conv_kernel_size draft.conv_group_size draft.selector_rank
-draft.selector_top_k draft.precision objective.label_source objective.num_anchors objective.loss_decay_gamma
-objective.selector_loss_weight salm.tokenizer salm.num_mel_bins salm.encoder_hidden_size salm.encoder_layers
-salm.encoder_attention_heads salm.encoder_intermediate_size
-salm.encoder_subsampling_channels salm.ctc_weight salm.llm_hidden_size salm.llm_layers
-salm.llm_attention_heads salm.llm_key_value_heads salm.llm_intermediate_size salm.dropout salm.spec_augment data.train
-data.revision data.shuffle data.batch_size data.accumulation data.num_workers validation.interval validation.max_batches
-validation.sets optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip lr_scheduler.kind
-lr_scheduler.warmup_steps lr_scheduler.horizon lr_scheduler.min_ratio checkpoint.interval
-""".split()
+KEYS = [
+    "recipe",
+    "seed",
+    "max_steps",
+    "target.path",
+    "target.precision",
+    "target.fingerprint",
+    "draft.variant",
+    "draft.block_size",
+    "draft.num_hidden_layers",
+    "draft.target_layer_ids",
+    "draft.mask_token_id",
+    "draft.intermediate_size",
+    "draft.num_attention_heads",
+    "draft.num_key_value_heads",
+    "draft.head_dim",
+    "draft.conv_kernel_size",
+    "draft.conv_group_size",
+    "draft.selector_rank",
+    "draft.selector_top_k",
+    "draft.precision",
+    "objective.label_source",
+    "objective.num_anchors",
+    "objective.loss_decay_gamma",
+    "objective.selector_loss_weight",
+    "salm.tokenizer",
+    "salm.num_mel_bins",
+    "salm.encoder_hidden_size",
+    "salm.encoder_layers",
+    "salm.encoder_attention_heads",
+    "salm.encoder_intermediate_size",
+    "salm.encoder_subsampling_channels",
+    "salm.ctc_weight",
+    "salm.llm_hidden_size",
+    "salm.llm_layers",
+    "salm.llm_attention_heads",
+    "salm.llm_key_value_heads",
+    "salm.llm_intermediate_size",
+    "salm.dropout",
+    "salm.spec_augment",
+    "data.train",
+    "data.revision",
+    "data.shuffle",
+    "data.batch_size",
+    "data.accumulation",
+    "data.num_workers",
+    "validation.interval",
+    "validation.max_batches",
+    "validation.sets",
+    "optimizer.lr",
+    "optimizer.betas",
+    "optimizer.eps",
+    "optimizer.weight_decay",
+    "optimizer.clip",
+    "lr_scheduler.kind",
+    "lr_scheduler.warmup_steps",
+    "lr_scheduler.horizon",
+    "lr_scheduler.min_ratio",
+    "checkpoint.interval",
+]

@@ -25,9 +25,19 @@ VOCAB, HIDDEN, LAYERS = 97, 32, 4
 EOS, PAD, MASK = 1, 2, 96
 TEXT_IDS = TargetIds(pad_id=PAD, eos_ids=(EOS,), token_limit=95, mask_token_id=MASK)
 SHAPE: dict[str, Any] = {
-    "vocab_size": VOCAB, "hidden_size": HIDDEN, "intermediate_size": 64, "num_hidden_layers": LAYERS,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 512,
-    "pad_token_id": PAD, "eos_token_id": EOS, "bos_token_id": 0, "tie_word_embeddings": False}
+    "vocab_size": VOCAB,
+    "hidden_size": HIDDEN,
+    "intermediate_size": 64,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 512,
+    "pad_token_id": PAD,
+    "eos_token_id": EOS,
+    "bos_token_id": 0,
+    "tie_word_embeddings": False,
+}
 FAMILIES = {"qwen3": (Qwen3Config, Qwen3ForCausalLM), "llama": (LlamaConfig, LlamaForCausalLM)}
 
 
@@ -41,7 +51,8 @@ def tiny_llm(family: str = "qwen3", seed: int = 0, dtype: torch.dtype = torch.fl
 
 
 def tiny_target(
-    family: str = "qwen3", seed: int = 0, dtype: torch.dtype = torch.float32, **overrides: Any) -> CausalLMTarget:
+    family: str = "qwen3", seed: int = 0, dtype: torch.dtype = torch.float32, **overrides: Any
+) -> CausalLMTarget:
     """A frozen text target: 4 layers, H 32, V 97, mask id 96; ids from 95 on are never produced."""
     return CausalLMTarget(tiny_llm(family, seed, dtype, **overrides), TEXT_IDS)
 
@@ -56,17 +67,26 @@ def text_batch(lengths: tuple[int, ...] = (24, 17), prompt: int = 5, seed: int =
     place = torch.arange(size)[None]
     token_mask = place < torch.tensor(lengths)[:, None]
     return Batch(
-        input_ids=ids, loss_mask=token_mask & (place >= prompt), token_mask=token_mask,
-        audio_mask=torch.zeros_like(token_mask), rows=torch.arange(len(lengths)),
-        ids=tuple(f"text-{i}" for i in range(len(lengths))))
+        input_ids=ids,
+        loss_mask=token_mask & (place >= prompt),
+        token_mask=token_mask,
+        audio_mask=torch.zeros_like(token_mask),
+        rows=torch.arange(len(lengths)),
+        ids=tuple(f"text-{i}" for i in range(len(lengths))),
+    )
 
 
 def one_text_row(ids: Tensor, prompt: int) -> Batch:
     """A batch of one unpadded row with the given ids int64 [S]."""
     mask = torch.ones(1, len(ids), dtype=torch.bool)
     return Batch(
-        input_ids=ids[None], loss_mask=torch.arange(len(ids))[None] >= prompt, token_mask=mask,
-        audio_mask=torch.zeros_like(mask), rows=torch.zeros(1, dtype=torch.int64), ids=("text",))
+        input_ids=ids[None],
+        loss_mask=torch.arange(len(ids))[None] >= prompt,
+        token_mask=mask,
+        audio_mask=torch.zeros_like(mask),
+        rows=torch.zeros(1, dtype=torch.int64),
+        ids=("text",),
+    )
 
 
 WORDS = ("one", "two", "three", "four", "please hold", "good bye", "the number", "is not valid")
@@ -109,10 +129,21 @@ def tiny_salm_config(folder: Path) -> SalmConfig:
     """A speech LLM of some 30,000 parameters, its tokenizer saved in `folder`."""
     tiny_tokenizer().save_pretrained(folder / "tokenizer")
     return SalmConfig(
-        tokenizer=str(folder / "tokenizer"), num_mel_bins=16, encoder_hidden_size=16, encoder_layers=1,
-        encoder_attention_heads=2, encoder_intermediate_size=32, encoder_subsampling_channels=4, llm_hidden_size=HIDDEN,
-        llm_layers=LAYERS, llm_attention_heads=4, llm_key_value_heads=2, llm_intermediate_size=48, dropout=0.0,
-        spec_augment=False)
+        tokenizer=str(folder / "tokenizer"),
+        num_mel_bins=16,
+        encoder_hidden_size=16,
+        encoder_layers=1,
+        encoder_attention_heads=2,
+        encoder_intermediate_size=32,
+        encoder_subsampling_channels=4,
+        llm_hidden_size=HIDDEN,
+        llm_layers=LAYERS,
+        llm_attention_heads=4,
+        llm_key_value_heads=2,
+        llm_intermediate_size=48,
+        dropout=0.0,
+        spec_augment=False,
+    )
 
 
 def tiny_speech_lm(folder: Path, seed: int = 0) -> SpeechLM:

@@ -49,8 +49,13 @@ def test_a_curriculum_rises_from_single_clips_to_the_full_length(tmp_path):
     assert sum(lengths[:50]) < sum(lengths[60:110]) < sum(lengths[150:])
 
 
-@pytest.mark.parametrize(("keys", "words"), [
-    ({"split": "heldout"}, "0 clips of the split 'heldout'"), ({"tokens": (200, 300)}, "use more clips or fewer rows")])
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"split": "heldout"}, "0 clips of the split 'heldout'"),
+        ({"tokens": (200, 300)}, "use more clips or fewer rows"),
+    ],
+)
 def test_what_cannot_be_composed_is_said(tmp_path, keys, words):
     with pytest.raises(DataError, match=words):
         composed(tmp_path, **keys)

@@ -74,7 +74,9 @@ FAULTS = {
     "rate": (lambda rows: rows[1]["recording"].update(sampling_rate=8000), ":2: clip-1: .*16000 Hz is needed"),
     "no recording": (lambda rows: rows[0].pop("recording"), ":1: "),
     "lost recording": (
-        lambda rows: rows[4]["recording"]["sources"][0].update(source="clips/no.flac"), ":5: clip-4: .*no.flac"),
+        lambda rows: rows[4]["recording"]["sources"][0].update(source="clips/no.flac"),
+        ":5: clip-4: .*no.flac",
+    ),
     "same id": (lambda rows: rows[3].update(id="clip-0"), ":4: clip-0 is the id of line 1 too"),
     "no cut": (lambda rows: rows.insert(1, {"a": 1}), ":2: "),
 }
@@ -90,12 +92,15 @@ def test_a_bad_line_is_named(tmp_path, fault):
     assert "\n" not in str(seen.value)
 
 
-@pytest.mark.parametrize(("name", "content", "words"), [
-    ("a.jsonl.gz", None, "does not exist"),
-    ("a.jsonl.gz", b"not gzip", "cannot be read"),
-    ("a.jsonl.gz", gzip.compress(b""), "holds no cut"),
-    ("a.jsonl.gz", gzip.compress(b"{]\n"), ":1: "),
-])
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.jsonl.gz", None, "does not exist"),
+        ("a.jsonl.gz", b"not gzip", "cannot be read"),
+        ("a.jsonl.gz", gzip.compress(b""), "holds no cut"),
+        ("a.jsonl.gz", gzip.compress(b"{]\n"), ":1: "),
+    ],
+)
 def test_a_file_that_is_no_manifest_gets_one_line(tmp_path, name, content, words):
     if content is not None:
         (tmp_path / name).write_bytes(content)

@@ -57,8 +57,10 @@ def test_capitals_are_written_in_lower_case(prompt):
     assert prompt.text_ids("Please HOLD") == prompt.text_ids("please hold")
 
 
-@pytest.mark.parametrize(("text", "num_samples", "words"), [
-    ("naïve", 16000, "cannot write"), ("one", 399, "at least 400"), ("", 16000, "cannot write")])
+@pytest.mark.parametrize(
+    ("text", "num_samples", "words"),
+    [("naïve", 16000, "cannot write"), ("one", 399, "at least 400"), ("", 16000, "cannot write")],
+)
 def test_a_row_that_cannot_be_is_refused_by_its_id(prompt, text, num_samples, words):
     with pytest.raises(DataError, match=f"^u: .*{words}"):
         prompt.row(utterance(text, num_samples))

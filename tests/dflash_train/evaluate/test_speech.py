@@ -13,13 +13,16 @@ from dflash_train.target.base import argmax_tokens
 from tests.dflash_train import tiny
 
 
-@pytest.mark.parametrize(("pairs", "wanted", "rate"), [
-    ([("a b c", "a b c")], (3, 0, 0, 0, 0), 0.0),
-    ([("A b", "a B")], (2, 0, 0, 0, 0), 0.0),
-    ([("a b c d", "a x c")], (4, 0, 1, 1, 0), 0.5),
-    ([("a b", "a b c d")], (2, 2, 0, 0, 0), 1.0),
-    ([("a b", ""), ("c d e f g h", "c d e f g h")], (8, 0, 2, 0, 1), 0.25),
-])
+@pytest.mark.parametrize(
+    ("pairs", "wanted", "rate"),
+    [
+        ([("a b c", "a b c")], (3, 0, 0, 0, 0), 0.0),
+        ([("A b", "a B")], (2, 0, 0, 0, 0), 0.0),
+        ([("a b c d", "a x c")], (4, 0, 1, 1, 0), 0.5),
+        ([("a b", "a b c d")], (2, 2, 0, 0, 0), 1.0),
+        ([("a b", ""), ("c d e f g h", "c d e f g h")], (8, 0, 2, 0, 1), 0.25),
+    ],
+)
 def test_errors_are_summed_over_the_set(pairs, wanted, rate):
     errors = word_errors([said for said, _ in pairs], [heard for _, heard in pairs])
     assert (errors.words, errors.insertions, errors.deletions, errors.substitutions, errors.empty) == wanted

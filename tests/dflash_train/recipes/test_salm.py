@@ -59,7 +59,10 @@ def test_the_loss_is_the_cross_entropy_of_the_supervised_tokens(folder, manifest
     logits = target.logits(target.read(batch, [], want_hidden=True).hidden).log_softmax(-1)
     terms = [
         -logits[row, place - 1, batch.input_ids[row, place]]
-        for row in range(2) for place in range(1, batch.input_ids.shape[1]) if batch.loss_mask[row, place]]
+        for row in range(2)
+        for place in range(1, batch.input_ids.shape[1])
+        if batch.loss_mask[row, place]
+    ]
     loss, _ = recipe.loss(batch, recipe.weight(batch))
     torch.testing.assert_close(loss, torch.stack(terms).mean())
 

@@ -131,10 +131,13 @@ def test_ids_beyond_the_limit_are_never_chosen():
     assert argmax_tokens(logits, 7).tolist() == [[3, 3]]
 
 
-@pytest.mark.parametrize(("config_class", "model_class", "extra"), [
-    (Gemma2Config, Gemma2ForCausalLM, {"query_pre_attn_scalar": 8}),
-    (GraniteConfig, GraniteForCausalLM, {"embedding_multiplier": 12.0, "logits_scaling": 3.0}),
-])
+@pytest.mark.parametrize(
+    ("config_class", "model_class", "extra"),
+    [
+        (Gemma2Config, Gemma2ForCausalLM, {"query_pre_attn_scalar": 8}),
+        (GraniteConfig, GraniteForCausalLM, {"embedding_multiplier": 12.0, "logits_scaling": 3.0}),
+    ],
+)
 def test_scaled_embeddings_and_capped_logits_are_the_models_own(config_class, model_class, extra):
     shape = {k: v for k, v in tiny.SHAPE.items() if k != "tie_word_embeddings"}
     torch.manual_seed(0)
@@ -187,11 +190,14 @@ def misshape(tensors):
     tensors["model.norm.weight"] = torch.ones(31)
 
 
-@pytest.mark.parametrize(("fault", "words"), [
-    (drop, "missing: model.layers.2.mlp.up_proj.weight"),
-    (add, "does not have: model.layers.4"),
-    (misshape, "another shape than the model's: model.norm.weight"),
-])
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (drop, "missing: model.layers.2.mlp.up_proj.weight"),
+        (add, "does not have: model.layers.4"),
+        (misshape, "another shape than the model's: model.norm.weight"),
+    ],
+)
 def test_a_checkpoint_is_loaded_whole_or_not_at_all(tmp_path, fault, words):
     path = saved(tmp_path) / "model.safetensors"
     tensors = load_file(path)

@@ -169,8 +169,10 @@ def test_every_part_is_loaded_whole_or_not_at_all(speech_lm, tmp_path, part, fau
     assert "\n" not in str(seen.value)
 
 
-@pytest.mark.parametrize(("edit", "words"), [
-    ({"version": 2}, "version 2"), ({"surprise": 1}, "surprise"), ({"num_mel_bins": 17}, "16 mel bins")])
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [({"version": 2}, "version 2"), ({"surprise": 1}, "surprise"), ({"num_mel_bins": 17}, "16 mel bins")],
+)
 def test_a_description_that_does_not_fit_is_refused(speech_lm, tmp_path, edit, words):
     speech_lm.save(tmp_path)
     path = tmp_path / "speech_lm.json"
