@@ -20,20 +20,20 @@ def print_evaluation(evaluation: Evaluation, console: Console) -> None:
     rows = [
         ("utterances", [str(r.utterances) for r in evaluation.sets]),
         ("WER of the target", [f"{100 * r.errors.rate:.1f} %" for r in evaluation.sets]),
-        ("  insertions, deletions, substitutions", [
+        ("  inserted, deleted, substituted", [
             f"{r.errors.insertions}, {r.errors.deletions}, {r.errors.substitutions} of {r.errors.words}"
             for r in evaluation.sets]),
         ("  empty outputs, truncated", [f"{r.errors.empty}, {r.truncated}" for r in evaluation.sets]),
-        ("MAL (1 + accepted / rounds)", [f"{r.counters.mal:.2f}" for r in evaluation.sets]),
+        ("MAL = 1 + accepted / rounds", [f"{r.counters.mal:.2f}" for r in evaluation.sets]),
         ("  accepted, rounds", [f"{r.counters.accepted}, {r.counters.rounds}" for r in evaluation.sets]),
     ]  # fmt: skip
     for slot in range(evaluation.block_size - 1):
-        rows.append((f"  accepted at position {slot + 1} (given the ones before)", [
+        rows.append((f"  position {slot + 1}: of rounds (of survivors)", [
             f"{100 * r.counters.unconditional[slot]:.0f} % ({100 * r.counters.conditional[slot]:.0f} %)"
             for r in evaluation.sets]))  # fmt: skip
     rows += [
-        ("tokens identical to target-only greedy", [
-            f"{r.utterances - len(r.divergences)} of {r.utterances} rows" for r in evaluation.sets]),
+        ("rows identical to target-only greedy", [
+            f"{r.utterances - len(r.divergences)} of {r.utterances}" for r in evaluation.sets]),
         ("tokens/s without the draft", [f"{r.tokens_per_second_alone:.0f}" for r in evaluation.sets]),
         ("tokens/s with the draft", [f"{r.tokens_per_second_with_draft:.0f}" for r in evaluation.sets]),
     ]  # fmt: skip
