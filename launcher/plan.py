@@ -87,7 +87,7 @@ def make_launch(spec: Spec, profile: Profile, checked: CheckedConfig, tree: Sour
         name=spec.name,
         paths=paths,
         site=site,
-        chain=spec.chain,
+        chain=site.granted(spec.chain),
         resources=spec.resources,
         command=adapter_for(spec.adapter).command(spec, site, paths.root),
         target_step=checked.facts.target_step,

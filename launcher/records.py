@@ -109,6 +109,13 @@ class Site:
     env: Mapping[str, str]
     slurm: SlurmOptions = field(default_factory=SlurmOptions)
 
+    def granted(self, chain: Chain) -> Chain:
+        """The chain with the wall times that its links really get: Slurm counts whole minutes, upwards."""
+        if self.backend is not Backend.SLURM:
+            return chain
+        whole = -(-chain.walltime_seconds // 60) * 60, -(-chain.first_walltime_seconds // 60) * 60
+        return Chain(chain.links, *whole)
+
 
 @dataclass(frozen=True)
 class RunPaths:

@@ -90,7 +90,7 @@ def check_against_site(spec: Spec, site: Site) -> None:
                 f"{mark}: {key}: {walltime_text(seconds)} is longer than site `{site.name}` allows "
                 f"(max_walltime {limit}): use more links of at most {limit}"
             )
-        if seconds <= site.save_margin_seconds:
+        if site.granted(spec.chain).walltime(number) <= site.save_margin_seconds:
             found.append(
                 f"{mark}: {key}: {walltime_text(seconds)} leaves no time to train: site `{site.name}` saves "
                 f"{site.save_margin_seconds} s before the end (save_margin_seconds)"
