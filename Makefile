@@ -19,8 +19,8 @@ install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "draftyard needs Python 3.11 or newer; try make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[train,dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[train,dev]'
 	touch $@
 
 # The last lines read as a user would type them, with @last for the run just made.
