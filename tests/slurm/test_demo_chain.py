@@ -37,7 +37,7 @@ def test_the_demo_from_launch_to_decoding(
     changes = [
         "--set=config.max_steps=300",
         "--set=config.validation.interval=0",
-        '--set=chain.first_walltime="00:01:00"',
+        "--set=chain.first_walltime=00:01:00",
     ]
     assert run_cli([str(SPEC), f"--site={site}", *changes, "--yes", "--wait"]) == 0
     capsys.readouterr()
