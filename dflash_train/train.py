@@ -14,6 +14,7 @@ from dflash_train.data.loader import EvalData, Share, TrainData, max_supervised_
 from dflash_train.data.manifest import Manifest, open_manifest
 from dflash_train.data.prompt import Prompt
 from dflash_train.engine.loop import Training
+from dflash_train.engine.ops_te import choose_ops
 from dflash_train.engine.parallel import DTYPES, shard
 from dflash_train.engine.processes import Processes, process_group
 from dflash_train.engine.stop import Assignment, StopWatch
@@ -85,10 +86,12 @@ def build(config: TrainConfig, training_set: Manifest, processes: Processes) -> 
         )
     loaded.target.to(processes.device)
     slots = max_supervised_of_a_row(training_set, loaded.prompt)
-    recipe = draft_recipe(config, loaded.target, slots)
+    ops = choose_ops(processes.device, config.draft.precision)
+    recipe = draft_recipe(config, loaded.target, slots, ops)
     if processes.is_zero:
-        log.info("target %s: %d layers, taps %s; %s draft of %d layers, block %d, %d anchor slots a row",
+        log.info("target %s: %d layers, taps %s; %s draft of %d layers (%s), block %d, %d anchor slots "
+                 "a row",
                  config.target.path, loaded.target.num_layers, config.draft.target_layer_ids,
-                 config.draft.variant.value, config.draft.num_hidden_layers, config.draft.block_size,
-                 recipe.rule.num_slots)  # fmt: skip
+                 config.draft.variant.value, config.draft.num_hidden_layers, ops.name,
+                 config.draft.block_size, recipe.rule.num_slots)  # fmt: skip
     return Built(recipe, loaded.prompt, config.draft.precision)

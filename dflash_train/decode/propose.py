@@ -38,7 +38,7 @@ class DraftCache:
 def add_context(draft: DraftModel, cache: DraftCache, taps: Tensor) -> None:
     """Features of newly verified positions; taps: [1, n, T*H], in the order of the positions."""
     positions = torch.arange(cache.length, cache.length + taps.shape[1], device=taps.device)[None]
-    cache.append(draft.context(taps.to(draft.fc.weight.dtype), positions))
+    cache.append(draft.context(taps.to(draft.dtype), positions))
 
 
 def propose(draft: DraftModel, target: Target, cache: DraftCache, anchor: Tensor, slots: int) -> Tensor:
@@ -46,7 +46,7 @@ def propose(draft: DraftModel, target: Target, cache: DraftCache, anchor: Tensor
     ids = torch.full((1, slots + 1), draft.shape.mask_token_id, device=anchor.device)
     ids[:, 0] = anchor
     positions = torch.arange(cache.length, cache.length + slots + 1, device=anchor.device)[None]
-    stream = target.embed(ids).to(draft.fc.weight.dtype)
+    stream = target.embed(ids).to(draft.dtype)
     hidden = draft.propose(cache.layers, stream, positions, mask=None, block_size=slots + 1)[:, 1:]
     logits = target.logits(hidden.to(target.dtype))
     if draft.candidate_selector is None:

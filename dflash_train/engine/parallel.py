@@ -16,8 +16,9 @@ def shard(module: nn.Module, mesh: DeviceMesh, precision: Precision) -> nn.Modul
     """Shard `module` (fp32 master weights) as one unit; its forward pass runs in `precision`, reductions in fp32.
 
     As one unit: a draft is small beside its target, and its selector and context projections are used outside the
-    root's forward, where the root's parameters stay gathered until the backward pass has ended.
+    root's forward, where the root's parameters stay gathered until the backward pass has ended. The inputs are cast
+    too, since the target that gives them may run in another precision.
     """
-    policy = MixedPrecisionPolicy(param_dtype=DTYPES[precision], reduce_dtype=torch.float32, cast_forward_inputs=False)
+    policy = MixedPrecisionPolicy(param_dtype=DTYPES[precision], reduce_dtype=torch.float32, cast_forward_inputs=True)
     fully_shard(module, mesh=mesh, mp_policy=policy)
     return module

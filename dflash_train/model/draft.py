@@ -9,10 +9,12 @@ No embedding, no head and no position table of its own. The state_dict has exact
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from dflash_train.config import Variant
-from dflash_train.model.layer import DraftLayer, KeyValue, RmsNorm
+from dflash_train.model.layer import DraftLayer, KeyValue
+from dflash_train.model.ops import TORCH_OPS, LayerOps
 from dflash_train.model.rope import Rope
 from dflash_train.model.selector import CandidateSelector
 from dflash_train.model.shape import DraftShape
@@ -21,17 +23,22 @@ from dflash_train.model.shape import DraftShape
 class DraftModel(nn.Module):
     """A fresh draft has uninitialised conv and selector tensors until init.initialise(model, seed)."""
 
-    def __init__(self, shape: DraftShape) -> None:
+    def __init__(self, shape: DraftShape, ops: LayerOps = TORCH_OPS) -> None:
         super().__init__()
         self.shape = shape
         self.rope = Rope(shape.rope_parameters, shape.head_dim, shape.max_position_embeddings)
-        self.fc = nn.Linear(len(shape.target_layer_ids) * shape.hidden_size, shape.hidden_size, bias=False)
-        self.hidden_norm = RmsNorm(shape.hidden_size, shape.rms_norm_eps)
-        self.layers = nn.ModuleList(DraftLayer(shape) for _ in range(shape.num_hidden_layers))
-        self.norm = RmsNorm(shape.hidden_size, shape.rms_norm_eps)
+        self.fc = ops.linear(len(shape.target_layer_ids) * shape.hidden_size, shape.hidden_size)
+        self.hidden_norm = ops.rms_norm(shape.hidden_size, shape.rms_norm_eps)
+        self.layers = nn.ModuleList(DraftLayer(shape, ops) for _ in range(shape.num_hidden_layers))
+        self.norm = ops.rms_norm(shape.hidden_size, shape.rms_norm_eps)
         self.candidate_selector = None
         if shape.variant is Variant.dflash2:
             self.candidate_selector = CandidateSelector(shape.hidden_size, shape.vocab_size, shape.selector_rank)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return next(self.parameters()).dtype
 
     def forward(
         self, taps: Tensor, context_positions: Tensor, stream: Tensor, block_positions: Tensor, mask: Tensor

@@ -10,37 +10,25 @@ from torch import Tensor, nn
 
 from dflash_train.config import Variant
 from dflash_train.model.conv import BlockConv
+from dflash_train.model.ops import LayerOps
 from dflash_train.model.rope import rotate
 from dflash_train.model.shape import DraftShape
 
 KeyValue = tuple[Tensor, Tensor]  # keys (normed, rotated) and values, each [B, nkv, S, hd]
 
 
-class RmsNorm(nn.Module):
-    """x / rms(x) * weight; statistics in fp32."""
-
-    def __init__(self, size: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        scaled = x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + self.eps)
-        return self.weight * scaled.to(x.dtype)
-
-
 class DraftAttention(nn.Module):
     """Block queries over [context | block]; one k_proj, v_proj and k_norm serve both."""
 
-    def __init__(self, shape: DraftShape) -> None:
+    def __init__(self, shape: DraftShape, ops: LayerOps) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
-        self.q_proj = nn.Linear(shape.hidden_size, self.heads * self.head_dim, bias=False)
-        self.k_proj = nn.Linear(shape.hidden_size, self.kv_heads * self.head_dim, bias=False)
-        self.v_proj = nn.Linear(shape.hidden_size, self.kv_heads * self.head_dim, bias=False)
-        self.o_proj = nn.Linear(self.heads * self.head_dim, shape.hidden_size, bias=False)
-        self.q_norm = RmsNorm(self.head_dim, shape.rms_norm_eps)
-        self.k_norm = RmsNorm(self.head_dim, shape.rms_norm_eps)
+        self.q_proj = ops.linear(shape.hidden_size, self.heads * self.head_dim)
+        self.k_proj = ops.linear(shape.hidden_size, self.kv_heads * self.head_dim)
+        self.v_proj = ops.linear(shape.hidden_size, self.kv_heads * self.head_dim)
+        self.o_proj = ops.linear(self.heads * self.head_dim, shape.hidden_size)
+        self.q_norm = ops.rms_norm(self.head_dim, shape.rms_norm_eps)
+        self.k_norm = ops.rms_norm(self.head_dim, shape.rms_norm_eps)
 
     def key_value(self, x: Tensor, table: tuple[Tensor, Tensor]) -> KeyValue:
         """x: context features or normed block stream [B, S, H] -> its keys and values. Values are not normed."""
@@ -65,11 +53,11 @@ class DraftAttention(nn.Module):
 class Mlp(nn.Module):
     """down(silu(gate(x)) * up(x))."""
 
-    def __init__(self, hidden_size: int, intermediate_size: int) -> None:
+    def __init__(self, hidden_size: int, intermediate_size: int, ops: LayerOps) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
-        self.up_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
-        self.down_proj = nn.Linear(intermediate_size, hidden_size, bias=False)
+        self.gate_proj = ops.linear(hidden_size, intermediate_size)
+        self.up_proj = ops.linear(hidden_size, intermediate_size)
+        self.down_proj = ops.linear(intermediate_size, hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
@@ -78,12 +66,12 @@ class Mlp(nn.Module):
 class DraftLayer(nn.Module):
     """Attention and MLP, each between the two sides of its convolution (DFlash2) or bare (DFlash)."""
 
-    def __init__(self, shape: DraftShape) -> None:
+    def __init__(self, shape: DraftShape, ops: LayerOps) -> None:
         super().__init__()
-        self.input_layernorm = RmsNorm(shape.hidden_size, shape.rms_norm_eps)
-        self.self_attn = DraftAttention(shape)
-        self.post_attention_layernorm = RmsNorm(shape.hidden_size, shape.rms_norm_eps)
-        self.mlp = Mlp(shape.hidden_size, shape.intermediate_size)
+        self.input_layernorm = ops.rms_norm(shape.hidden_size, shape.rms_norm_eps)
+        self.self_attn = DraftAttention(shape, ops)
+        self.post_attention_layernorm = ops.rms_norm(shape.hidden_size, shape.rms_norm_eps)
+        self.mlp = Mlp(shape.hidden_size, shape.intermediate_size, ops)
         self.attention_conv, self.mlp_conv = None, None
         if shape.variant is Variant.dflash2:
             conv = (shape.hidden_size, shape.conv_kernel_size, shape.conv_group_size)

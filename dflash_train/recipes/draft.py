@@ -14,6 +14,7 @@ from dflash_train.blocks.plan import BlockPlan, BlockRule, build_plan
 from dflash_train.config import LabelSource, TrainConfig, Variant
 from dflash_train.model.draft import DraftModel
 from dflash_train.model.init import initialise
+from dflash_train.model.ops import TORCH_OPS, LayerOps
 from dflash_train.model.shape import DraftShape
 from dflash_train.objective.loss import LossRule, block_loss
 from dflash_train.objective.sums import BlockSums
@@ -61,12 +62,16 @@ class DraftRecipe:
             hidden,
             slot_labels(label_ids, plan),
             plan,
-            self.target.logits,
+            self.head,
             self.module.candidate_selector,
             self.loss_rule,
-            denominator.to(hidden.dtype),
+            denominator.float(),  # in bfloat16 it would be rounded by up to 0.4 %, and every gradient with it
         )
         return loss, sums.to_tensor()
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """[..., H] of the draft, in its precision -> the target's logits [..., V], in the target's."""
+        return self.target.logits(hidden.to(self.target.dtype))
 
     def draft_hidden(self, plan: BlockPlan, taps: Tensor) -> Tensor:
         """taps: [B, S, T*H] -> final-normed hidden [B, N, bs, H]."""
@@ -135,13 +140,16 @@ def draft_shape(config: TrainConfig, target: Target) -> DraftShape:
     )
 
 
-def draft_recipe(config: TrainConfig, target: Target, longest_row: int) -> DraftRecipe:
-    """A fresh draft on the target's device, fp32. longest_row: positions of the longest row of the data."""
+def draft_recipe(config: TrainConfig, target: Target, most_anchors: int, ops: LayerOps = TORCH_OPS) -> DraftRecipe:
+    """A fresh draft on the target's device, fp32.
+
+    most_anchors: supervised tokens of the row that has most, so no row of the data can hold more anchors.
+    """
     shape = draft_shape(config, target)
-    module = initialise(DraftModel(shape), config.seed).to(target.device)
+    module = initialise(DraftModel(shape, ops), config.seed).to(target.device)
     rule = BlockRule(
         block_size=shape.block_size,
-        num_slots=min(config.objective.num_anchors, longest_row),
+        num_slots=min(config.objective.num_anchors, most_anchors),
         mask_token_id=shape.mask_token_id,
         gamma=config.objective.loss_decay_gamma,
         seed=config.seed,
