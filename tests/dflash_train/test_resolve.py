@@ -1,6 +1,7 @@
 """`check`: every mistake named with its key, derived values with where they came from, no torch."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -123,7 +124,7 @@ def run_check(config, cwd):
 def test_check_answers_in_json_without_torch(project, monkeypatch):
     from pathlib import Path
 
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
     good = run_check(tree(), project)
     assert good.returncode == 0, good.stderr
     answer = json.loads(good.stdout)

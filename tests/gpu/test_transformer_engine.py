@@ -3,6 +3,7 @@
 Needs a GPU and Transformer Engine; everywhere else these tests are skipped.
 """
 
+import copy
 import importlib.util
 
 import pytest
@@ -58,17 +59,23 @@ def test_both_give_the_same_hidden_states_and_gradients(engine_ops):
     taps, stream = (torch.randn(2, n, w, generator=generator).to(CUDA, torch.bfloat16) for n, w in ((9, 64), (16, 32)))
     mask = torch.ones(2, 1, 16, 25, dtype=torch.bool, device=CUDA)
     places = torch.arange(16, device=CUDA).expand(2, -1)
-    outputs, gradients = [], []
-    for module in (twin.bfloat16(), engine.bfloat16()):
-        hidden = module(taps, places[:, :9], stream, places, mask)
+    exact = copy.deepcopy(twin)
+
+    def run(module, dtype):
+        hidden = module(taps.to(dtype), places[:, :9], stream.to(dtype), places, mask)
         hidden.float().square().mean().backward()
-        outputs.append(hidden.float())
-        gradients.append({name: p.grad.float() for name, p in module.named_parameters() if p.grad is not None})
-    # bfloat16 rounds at other places in the two: what is compared is their distance beside their size.
-    assert (outputs[0] - outputs[1]).norm() < 0.02 * outputs[0].norm()
-    assert gradients[0].keys() == gradients[1].keys()
-    for name, wanted in gradients[0].items():
-        assert (gradients[1][name] - wanted).norm() < 0.1 * wanted.norm() + 1e-6, name
+        return hidden.float(), {n: p.grad.float() for n, p in module.named_parameters() if p.grad is not None}
+
+    wanted, slopes = run(exact, torch.float32)
+    ours, our_slopes = run(twin.bfloat16(), torch.bfloat16)
+    theirs, their_slopes = run(engine.bfloat16(), torch.bfloat16)
+    # bfloat16 rounds at other places in the two, so each is held against fp32: Transformer Engine may not be further
+    # from it than its twin is, but for chance.
+    assert (theirs - wanted).norm() < 1.5 * (ours - wanted).norm()
+    assert slopes.keys() == our_slopes.keys() == their_slopes.keys()
+    for name, slope in slopes.items():
+        limit = 2 * (our_slopes[name] - slope).norm() + 0.02 * slope.norm()
+        assert (their_slopes[name] - slope).norm() <= limit, name
 
 
 def train(run_dir, until, ops, link):
