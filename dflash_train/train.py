@@ -51,7 +51,10 @@ def train(config_path: Path, run_dir: Path | None) -> int:
     config_sha256 = "sha256:" + hashlib.sha256(config_path.read_bytes()).hexdigest()
     watch = StopWatch(assignment)
     watch.listen()
-    assignment.run_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        assignment.run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{assignment.run_dir}: cannot be the run directory: {error.strerror}") from None
     with process_group() as processes:
         if processes.is_zero:
             log.info("link %d, rank 0 of %d on %s, run directory %s", assignment.link, processes.world_size,
