@@ -65,10 +65,10 @@ def train(config_path: Path, run_dir: Path | None) -> int:
         built = build(config, training_set, processes)
         shard(built.recipe.module, processes.mesh, built.precision)
         share = Share(config.data.batch_size, config.data.accumulation, processes.rank, processes.world_size)
-        sets = {
-            name: EvalData(open_manifest(Path(path)), built.prompt, config.data.batch_size)
-            for name, path in config.validation.sets.items()
-        }
+        manifests = {name: open_manifest(Path(path)) for name, path in config.validation.sets.items()}
+        for manifest in manifests.values():
+            max_supervised_of_a_row(manifest, built.prompt)  # a row that cannot be used is found now, not in an hour
+        sets = {name: EvalData(manifest, built.prompt, config.data.batch_size) for name, manifest in manifests.items()}
         order_seed = config.seed if config.data.shuffle else None
         data = TrainData(training_set, built.prompt, share, order_seed, config.data.num_workers)
         done = Training(config, config_sha256, built.recipe, data, sets, processes, assignment).run(watch)
@@ -81,6 +81,7 @@ def build(config: TrainConfig, training_set: Manifest, processes: Processes) -> 
     if config.recipe is Recipe.salm:
         salm = salm_recipe(config.salm, config.seed)
         salm.module.to(processes.device)
+        max_supervised_of_a_row(training_set, salm.prompt)  # likewise
         return Built(salm, salm.prompt, Precision.float32)
     loaded = load_target(Path(config.target.path), DTYPES[config.target.precision])
     if loaded.prompt is None:

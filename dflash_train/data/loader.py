@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from dflash_train.data.collate import collate
 from dflash_train.data.manifest import Manifest
 from dflash_train.data.prompt import Prompt
-from dflash_train.errors import ConfigError, DFlashError
+from dflash_train.errors import ConfigError, DataError, DFlashError
 from dflash_train.records import Batch
 
 
@@ -134,14 +134,16 @@ class EvalData:
             yield collate(self.manifest, rows, rows, self.prompt)
 
 
-def max_tokens_of_a_row(manifest: Manifest, prompt: Prompt) -> int:
-    """Positions of the longest row, audio frames included, from durations and texts alone.
-
-    Every row is packed on the way, so a text that the tokenizer cannot write is found before the first step.
-    """
-    return max(prompt.num_tokens(utterance) for utterance in manifest.utterances())
-
-
 def max_supervised_of_a_row(manifest: Manifest, prompt: Prompt) -> int:
-    """Supervised tokens of the row that has most: no row can hold more anchors."""
-    return max(len(prompt.text_ids(utterance.text)) + 1 for utterance in manifest.utterances())
+    """Supervised tokens of the row that has most: no row can hold more anchors. From durations and texts alone.
+
+    Every row is packed on the way, so a text that the tokenizer cannot write or audio without a frame is found before
+    the first step: raises DataError with file:line.
+    """
+    most = 0
+    for index, utterance in enumerate(manifest.utterances()):
+        try:
+            most = max(most, int(prompt.row(utterance).loss_mask.sum()))
+        except DataError as error:
+            raise DataError(f"{manifest.where(index)}: {error}") from None
+    return most

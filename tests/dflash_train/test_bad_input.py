@@ -71,6 +71,10 @@ def forget_text(lines):
         track["cut"]["supervisions"] = []
 
 
+def write_a_letter_that_is_unknown(lines):
+    lines[5]["tracks"][0]["cut"]["supervisions"][0]["text"] = "señor"
+
+
 def lose_recording(lines):
     lines[0]["tracks"][0]["cut"]["recording"]["sources"][0]["source"] = "clips/none.flac"
 
@@ -80,6 +84,7 @@ def lose_recording(lines):
     [
         (list.clear, "holds no cut"),
         (forget_text, "spoilt.jsonl.gz:4: train-0-00003: no text"),
+        (write_a_letter_that_is_unknown, "spoilt.jsonl.gz:6: train-0-00005: the tokenizer cannot write"),
         (lose_recording, "clips/none.flac does not exist"),
     ],
 )
