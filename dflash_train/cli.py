@@ -11,7 +11,7 @@ from typing import IO, Any
 import click
 
 from dflash_train.cli_speech import compose, tokenizer, wer
-from dflash_train.errors import DFlashError
+from dflash_train.errors import ConfigError, DFlashError
 
 
 class _Group(click.Group):
@@ -25,6 +25,11 @@ class _Group(click.Group):
                 raise
             click.echo(f"dflash-train: error: {error}", err=True)
             ctx.exit(error.exit_code)
+        except OSError as error:  # a full disk, a folder that may not be written, a file where a folder is needed
+            if ctx.params.get("debug"):
+                raise
+            click.echo(f"dflash-train: error: {error}", err=True)
+            ctx.exit(4)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -50,7 +55,11 @@ def check(config: IO[str], as_json: bool) -> None:
 
     from dflash_train import config_tree, resolve
 
-    answer = resolve.resolve(config_tree.read_tree(config.read(), config.name), Path.cwd())
+    try:
+        text = config.read()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{config.name}: not UTF-8: {error}") from None
+    answer = resolve.resolve(config_tree.read_tree(text, config.name), Path.cwd())
     if as_json:
         click.echo(json.dumps(answer.to_json()))
     elif answer.config:
@@ -79,7 +88,7 @@ def train(config: Path, run_dir: Path | None) -> None:
 @click.option("--step", type=int, help="An accepted step; the newest by default.")
 def export(run_dir: Path, step: int | None) -> None:
     """Write the draft of an accepted checkpoint to RUN_DIR/export/step=N, for servers, and reload it strictly."""
-    from dflash_train.evaluate.run import export_step
+    from dflash_train.export.run import export_step
 
     folder = export_step(run_dir, step)
     click.echo(folder)
@@ -100,10 +109,12 @@ def evaluate(run_dir: Path, step: int | None, precision: str, limit: int | None,
     from rich.progress import Progress
 
     from dflash_train.config import Precision
-    from dflash_train.evaluate.run import evaluate_run, evaluation_json
+    from dflash_train.evaluate.report import evaluation_json
+    from dflash_train.evaluate.run import evaluate_run
     from dflash_train.evaluate.table import print_evaluation
 
-    with Progress(console=Console(stderr=True), transient=True) as bars:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
 
         def progress(name: str, rows: int) -> Callable[[], None]:
             task = bars.add_task(f"decoding {name}", total=rows)

@@ -29,9 +29,12 @@ SPELLINGS = {str: "text", int: "an integer", float: "a number", bool: "true or f
 def load_yaml(path: Path) -> dict[str, Any]:
     """The tree of a resolved.yaml. Raises ConfigError where there is none."""
     try:
-        return read_tree(path.read_text("utf-8"), str(path))
+        text = path.read_text("utf-8")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such config; give the resolved.yaml of a run directory") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as a config: {error}") from None
+    return read_tree(text, str(path))
 
 
 def read_tree(text: str, name: str) -> dict[str, Any]:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import json
-import math
-import operator
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dflash_train import config_tree
-from dflash_train.config import LabelSource, Recipe, TrainConfig, Variant
+from dflash_train.config import DraftConfig, LabelSource, Recipe, TrainConfig, Variant
 from dflash_train.errors import ConfigError
+from dflash_train.ranges import range_errors
+from dflash_train.target.facts import TargetFacts
 
 VERSIONS_OF = ("draftyard", "torch", "transformers", "lhotse", "safetensors", "omegaconf")
 
@@ -62,7 +61,7 @@ def resolve(tree: config_tree.Tree, base: Path) -> Resolution:
         return Resolution(None, tuple(errors), {}, {})
     config = config_tree.parse(tree)
     origins = {key: "given" if _given(tree, key) else "default" for key in config_tree.leaf_keys()}
-    errors = list(_range_errors(config))
+    errors = list(range_errors(config))
     if errors:
         return Resolution(None, tuple(errors), origins, {})
     filler = _Filler(config, base, origins)
@@ -134,6 +133,13 @@ class _Filler:
                 f"draft.mask_token_id: {draft.mask_token_id} is not an id of the target's {target.vocab_size}",
                 "draft.mask_token_id",
             )
+        if target.token_limit is not None and draft.mask_token_id < target.token_limit:
+            raise ConfigError(
+                f"draft.mask_token_id: {draft.mask_token_id} may be a token of an answer; ids from "
+                f"{target.token_limit} on never are",
+                "draft.mask_token_id",
+            )
+        check_heads(draft)
         if draft.variant is Variant.dflash2 and target.hidden_size % draft.conv_group_size:
             raise ConfigError(
                 f"draft.conv_group_size: {draft.conv_group_size} does not divide the hidden size {target.hidden_size}",
@@ -187,46 +193,6 @@ class _Filler:
             self.origins[key] = f"derived: {of_what}"
 
 
-@dataclass(frozen=True)
-class TargetFacts:
-    """What the target's JSON files say, without its weights."""
-
-    num_hidden_layers: int
-    hidden_size: int
-    vocab_size: int
-    intermediate_size: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    mask_token_id: int | None
-
-    @classmethod
-    def read(cls, folder: Path) -> TargetFacts:
-        """Read a SpeechLM folder (speech_lm.json, llm/) or a Hugging Face folder. Raises ConfigError (target.path)."""
-        speech = folder / "speech_lm.json"
-        mask = json.loads(speech.read_text("utf-8")).get("mask_token_id") if speech.is_file() else None
-        path = (folder / "llm" if speech.is_file() else folder) / "config.json"
-        try:
-            config = json.loads(path.read_text("utf-8"))
-            hidden, heads = config["hidden_size"], config["num_attention_heads"]
-            return cls(
-                num_hidden_layers=config["num_hidden_layers"],
-                hidden_size=hidden,
-                vocab_size=config["vocab_size"],
-                intermediate_size=config["intermediate_size"],
-                num_attention_heads=heads,
-                num_key_value_heads=config.get("num_key_value_heads") or heads,
-                head_dim=config.get("head_dim") or hidden // heads,
-                mask_token_id=mask,
-            )
-        except FileNotFoundError:
-            raise ConfigError(f"target.path: {folder} holds no {path.relative_to(folder)}", "target.path") from None
-        except KeyError as error:
-            raise ConfigError(
-                f"target.path: {path} has no {error.args[0]}: not a causal LM that a draft can follow", "target.path"
-            ) from None
-
-
 def check_taps(taps: list[int], num_target_layers: int) -> None:
     """Raises ConfigError unless the taps are unique, ascending and of the target: servers read them in layer order."""
     key = "draft.target_layer_ids"
@@ -239,55 +205,17 @@ def check_taps(taps: list[int], num_target_layers: int) -> None:
         )
 
 
-POSITIVE = (lambda value: value >= 1, "at least 1")
-NOT_NEGATIVE = (lambda value: value >= 0, "0 or more")
-ABOVE_ZERO = (lambda value: math.isfinite(value) and value > 0, "above 0")
-
-# Dotted key -> (predicate, what is allowed).
-RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "data.batch_size": POSITIVE,
-    "data.accumulation": POSITIVE,
-    "data.num_workers": NOT_NEGATIVE,
-    "optimizer.lr": ABOVE_ZERO,
-    "optimizer.betas": (lambda b: len(b) == 2 and all(0 <= x < 1 for x in b), "two numbers in [0, 1)"),
-    "optimizer.eps": ABOVE_ZERO,
-    "optimizer.weight_decay": NOT_NEGATIVE,
-    "optimizer.clip": NOT_NEGATIVE,
-    "salm.ctc_weight": NOT_NEGATIVE,
-    "salm.dropout": (lambda value: 0 <= value < 1, "within [0, 1)"),
-    "lr_scheduler.warmup_steps": NOT_NEGATIVE,
-    "lr_scheduler.min_ratio": (lambda value: 0 <= value <= 1, "within [0, 1]"),
-    "checkpoint.interval": NOT_NEGATIVE,
-    "validation.interval": NOT_NEGATIVE,
-    "validation.max_batches": POSITIVE,
-    "draft.block_size": (lambda value: value >= 2, "at least 2 (an anchor and a slot)"),
-    "draft.num_hidden_layers": POSITIVE,
-    "draft.conv_kernel_size": POSITIVE,
-    "draft.conv_group_size": POSITIVE,
-    "draft.selector_rank": POSITIVE,
-    "draft.selector_top_k": POSITIVE,
-    "objective.num_anchors": POSITIVE,
-    "objective.loss_decay_gamma": (lambda value: value is None or value > 0, "above 0, or null"),
-    "objective.selector_loss_weight": NOT_NEGATIVE,
-}
-
-
-def _range_errors(config: TrainConfig) -> Iterator[ConfigError]:
-    for key, (good, allowed) in RANGES.items():
-        value = operator.attrgetter(key)(config)
-        if not good(value):
-            yield ConfigError(f"{key}: {value!r} was given; allowed: {allowed}", key)
-            return
-    if config.data.batch_size % config.data.accumulation:
-        yield ConfigError(
-            f"data.batch_size: {config.data.batch_size} is not a multiple of accumulation, {config.data.accumulation}",
-            "data.batch_size",
-        )
-    if config.validation.interval and not config.validation.sets:
-        yield ConfigError(
-            f"validation.interval: {config.validation.interval}, and validation.sets is empty; name a set or write 0",
-            "validation.interval",
-        )
+def check_heads(draft: DraftConfig) -> None:
+    """Raises ConfigError unless query heads share key-value heads evenly and rotary positions can turn a head."""
+    heads, kv_heads, head_dim = draft.num_attention_heads, draft.num_key_value_heads, draft.head_dim
+    assert heads is not None
+    assert kv_heads is not None
+    assert head_dim is not None
+    if heads % kv_heads:
+        key = "draft.num_attention_heads"
+        raise ConfigError(f"{key}: {heads} is not a multiple of num_key_value_heads, {kv_heads}", key)
+    if head_dim % 2:
+        raise ConfigError(f"draft.head_dim: {head_dim} must be even: rotary positions turn pairs", "draft.head_dim")
 
 
 def _given(tree: config_tree.Tree, key: str) -> bool:

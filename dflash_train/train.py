@@ -51,7 +51,10 @@ def train(config_path: Path, run_dir: Path | None) -> int:
     config_sha256 = "sha256:" + hashlib.sha256(config_path.read_bytes()).hexdigest()
     watch = StopWatch(assignment)
     watch.listen()
-    assignment.run_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        assignment.run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{assignment.run_dir}: cannot be the run directory: {error.strerror}") from None
     with process_group() as processes:
         if processes.is_zero:
             log.info("link %d, rank 0 of %d on %s, run directory %s", assignment.link, processes.world_size,
@@ -62,10 +65,10 @@ def train(config_path: Path, run_dir: Path | None) -> int:
         built = build(config, training_set, processes)
         shard(built.recipe.module, processes.mesh, built.precision)
         share = Share(config.data.batch_size, config.data.accumulation, processes.rank, processes.world_size)
-        sets = {
-            name: EvalData(open_manifest(Path(path)), built.prompt, config.data.batch_size)
-            for name, path in config.validation.sets.items()
-        }
+        manifests = {name: open_manifest(Path(path)) for name, path in config.validation.sets.items()}
+        for manifest in manifests.values():
+            max_supervised_of_a_row(manifest, built.prompt)  # a row that cannot be used is found now, not in an hour
+        sets = {name: EvalData(manifest, built.prompt, config.data.batch_size) for name, manifest in manifests.items()}
         order_seed = config.seed if config.data.shuffle else None
         data = TrainData(training_set, built.prompt, share, order_seed, config.data.num_workers)
         done = Training(config, config_sha256, built.recipe, data, sets, processes, assignment).run(watch)
@@ -78,6 +81,7 @@ def build(config: TrainConfig, training_set: Manifest, processes: Processes) -> 
     if config.recipe is Recipe.salm:
         salm = salm_recipe(config.salm, config.seed)
         salm.module.to(processes.device)
+        max_supervised_of_a_row(training_set, salm.prompt)  # likewise
         return Built(salm, salm.prompt, Precision.float32)
     loaded = load_target(Path(config.target.path), DTYPES[config.target.precision])
     if loaded.prompt is None:

@@ -35,24 +35,16 @@ def position_keys(seed: int, step: int, rows: Tensor, length: int) -> Tensor:
     return mix(per_row[:, None] + positions) & LAST
 
 
-def eligible_positions(loss_mask: Tensor, block_size: int) -> Tensor:
-    """bool [B, S]: positions that may be anchors. loss_mask: bool [B, S].
-
-    The rule is `loss_mask[t] and 0 <= t <= max(S' - bs, 0)` for a row of S' positions. A row here ends with bs - 1
-    positions that exist in the rule alone (S' = S + bs - 1), so that the last tokens of an answer start blocks too, cut
-    short by the loss mask: otherwise its end token would be a label in the last slot alone.
-    """
-    limit = loss_mask.shape[1] + (block_size - 1) - block_size
-    return loss_mask & (torch.arange(loss_mask.shape[1], device=loss_mask.device) <= max(limit, 0))
-
-
-def sample_anchors(loss_mask: Tensor, keys: Tensor, num_slots: int, block_size: int) -> tuple[Tensor, Tensor]:
+def sample_anchors(loss_mask: Tensor, keys: Tensor, num_slots: int) -> tuple[Tensor, Tensor]:
     """Anchors int64 [B, num_slots], ascending, and keep bool [B, num_slots]; a slot that is not kept has anchor 0.
 
-    Without replacement, uniform over the eligible positions. loss_mask: bool [B, S]; keys: int64 [B, S].
+    Without replacement, uniform over the eligible positions, which are the supervised ones, up to the last. The
+    specification's further bound t <= S - bs is left out: S is the padded width, so a row's anchors would depend on its
+    neighbours, and an answer's end token would be a label of the last slot alone. Blocks that a row's end cuts short
+    are cut by the loss mask. loss_mask: bool [B, S]; keys: int64 [B, S].
     """
     rows, length = loss_mask.shape
-    order = torch.where(eligible_positions(loss_mask, block_size), keys, LAST)
+    order = torch.where(loss_mask, keys, LAST)
     smallest, positions = order.topk(min(num_slots, length), dim=1, largest=False)
     places = torch.where(smallest < LAST, positions, length).sort(dim=1).values
     missing = places.new_full((rows, num_slots - places.shape[1]), length)

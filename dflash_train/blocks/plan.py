@@ -56,7 +56,7 @@ def build_plan(batch: Batch, rule: BlockRule, step: int) -> BlockPlan:
     """Anchors of (seed, step, global row), and the blocks that they start."""
     length = batch.input_ids.shape[1]
     keys = position_keys(rule.seed, step, batch.rows, length)
-    anchors, keep = sample_anchors(batch.loss_mask, keys, rule.num_slots, rule.block_size)
+    anchors, keep = sample_anchors(batch.loss_mask, keys, rule.num_slots)
     positions = anchors[..., None] + torch.arange(rule.block_size, device=anchors.device)
     inside = positions < length
     places = positions.clamp(max=length - 1)

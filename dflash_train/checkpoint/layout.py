@@ -62,22 +62,56 @@ def step_folder(run_dir: Path, step: int) -> Path:
     return run_dir / "checkpoints" / f"step={step:08d}"
 
 
+def fault_of(folder: Path) -> str | None:
+    """Why a checkpoint folder is not complete, or None: the marker and every file that it names, with its size."""
+    try:
+        manifest = Manifest.read(folder)
+    except CheckpointError as error:
+        return str(error)
+    for name, size in manifest.files.items():
+        try:
+            seen = (folder / name).stat().st_size
+        except OSError:
+            return f"{folder}: {name} is missing"
+        if seen != size:
+            return f"{folder}: {name} has {seen} bytes, {size} were saved"
+    return None
+
+
+def saved_steps(run_dir: Path) -> list[int]:
+    """Steps that have a checkpoint folder, complete or not, ascending; anything of another name is passed over."""
+    folder = run_dir / "checkpoints"
+    found = [STEP_FOLDER.fullmatch(p.name) for p in folder.iterdir() if p.is_dir()] if folder.is_dir() else []
+    return sorted(int(m[1]) for m in found if m)
+
+
 def complete_steps(run_dir: Path) -> list[int]:
     """Steps of the complete checkpoints, ascending."""
-    folder = run_dir / "checkpoints"
-    found = [STEP_FOLDER.fullmatch(p.name) for p in folder.iterdir()] if folder.is_dir() else []
-    return sorted(int(m[1]) for m in found if m and (folder / m[0] / MANIFEST).is_file())
+    return [step for step in saved_steps(run_dir) if fault_of(step_folder(run_dir, step)) is None]
+
+
+def accepted_steps(run_dir: Path) -> list[int]:
+    """Steps whose evidence says that they were accepted, ascending; what is no evidence is passed over."""
+    found = [(STEP_FOLDER.fullmatch(path.stem), path) for path in (run_dir / "accepted").glob("*.json")]
+    return sorted(int(match[1]) for match, path in found if match and _says_accepted(path))
 
 
 def accepted_step(run_dir: Path, step: int | None) -> int:
     """The step asked for, or the newest accepted one. Raises NotAcceptedError when the launcher has not accepted it."""
-    accepted = sorted(int(m[1]) for p in (run_dir / "accepted").glob("*.json") if (m := STEP_FOLDER.fullmatch(p.stem)))
+    accepted = accepted_steps(run_dir)
     if step is None and accepted:
         return accepted[-1]
-    if step in accepted:
-        assert step is not None
+    if step is not None and step in accepted:
         return step
-    what = f"step {step} was" if step is not None else "no checkpoint was"
+    what = f"step {step} was not" if step is not None else "no checkpoint was"
     raise NotAcceptedError(
         f"{run_dir.name}: {what} accepted; `launch accept {run_dir.name}` checks it (accepted: {accepted or 'none'})"
     )
+
+
+def _says_accepted(path: Path) -> bool:
+    try:
+        evidence = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(evidence, dict) and evidence.get("accepted") is True

@@ -7,10 +7,13 @@ functions of (seed, step, global row), and the learning rate is a function of th
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import time
 import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,30 +21,48 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-from dflash_train.checkpoint.layout import MANIFEST, Manifest, TensorFact, step_folder
+from dflash_train.checkpoint.layout import Manifest, TensorFact, fault_of, step_folder
+from dflash_train.config import TrainConfig
+from dflash_train.config_tree import leaf_keys, to_tree
 from dflash_train.engine.processes import Processes
 from dflash_train.errors import CheckpointError
 
 STATE = "trainer_state.json"
 
 
+# Keys that may change between the links of a run, since they do not decide what is learnt: where files lie (their
+# contents are pinned by fingerprint and revision), how rows are spread and loaded, and what is looked at on the way.
+# Everything else must be what it was when the checkpoint was saved.
+FREE_KEYS = frozenset(
+    {
+        "max_steps", "target.path", "salm.tokenizer", "data.train", "data.accumulation", "data.num_workers",
+        "validation.interval", "validation.max_batches", "validation.sets", "checkpoint.interval",
+    }
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class TrainerState:
-    """What must be the same for a run to go on: checked field by field at a resume.
+    """What is saved beside the tensors, in trainer_state.json.
 
-    step: optimizer steps done. learning_rate: of the last step. horizon: of the schedule. trainable: parameter names.
+    step: optimizer steps done. learning_rate: of the last step. settings: dotted config key -> value, FREE_KEYS left
+    out. trainable: parameter names.
     """
 
     step: int
-    seed: int
-    batch_size: int
-    data_revision: str
     learning_rate: float
-    schedule: str
-    horizon: int
+    settings: Mapping[str, Any]
     trainable: list[str]
+
+
+def settings_of(config: TrainConfig) -> dict[str, Any]:
+    """The keys that a resume compares, with their values as JSON has them."""
+    tree = to_tree(config)
+    values = {key: functools.reduce(lambda node, part: node[part], key.split("."), tree) for key in leaf_keys()}
+    return {key: value for key, value in values.items() if key not in FREE_KEYS}
 
 
 def save(
@@ -56,16 +77,18 @@ def save(
     """Write checkpoints/step=N on all ranks; rank zero's manifest comes last. Returns the folder.
 
     A complete checkpoint of the same step is left as it is; what a torn save left behind is removed first.
+    Raises CheckpointError where it cannot be written, and then there is no manifest.
     """
     folder = step_folder(run_dir, state.step)
-    if processes.from_zero(int((folder / MANIFEST).is_file())):
+    if processes.from_zero(int(fault_of(folder) is None)):
         return folder
     if processes.is_zero:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     processes.wait()
     tree = _tree(module, optimizer)
-    dcp.save(tree, checkpoint_id=folder)
+    with named_errors(f"{folder}: cannot be saved"):
+        dcp.save(tree, checkpoint_id=folder)
     if processes.is_zero:
         (folder / STATE).write_text(json.dumps(asdict(state), indent=1), "utf-8")
         files = {p.name: p.stat().st_size for p in sorted(folder.iterdir())}
@@ -84,23 +107,51 @@ def load(
 ) -> TrainerState:
     """Load `folder` into module and optimizer. Raises CheckpointError where it is not this run's to go on from."""
     manifest = Manifest.read(folder)
-    state = TrainerState(**json.loads((folder / STATE).read_text("utf-8")))
+    state = read_state(folder)
     if manifest.target_fingerprint != target_fingerprint:
         raise CheckpointError(
             f"{folder}: trained against the target {manifest.target_fingerprint}, this one is {target_fingerprint}"
         )
-    for name in ("seed", "batch_size", "data_revision", "schedule", "horizon", "trainable"):
-        saved, now = getattr(state, name), getattr(expected, name)
+    for key in sorted(state.settings.keys() | expected.settings.keys()):
+        saved, now = state.settings.get(key), expected.settings.get(key)
         if saved != now:
-            raise CheckpointError(f"{folder}: saved with {name} {saved}, this run has {now}; fork instead of resuming")
+            raise CheckpointError(
+                f"{folder}: saved with {key}: {saved}, the config says {now}; a run goes on as it began: start another"
+            )
+    if other := sorted(set(state.trainable) ^ set(expected.trainable)):
+        raise CheckpointError(f"{folder}: another set of parameters is trained: {', '.join(other[:3])}, ...")
     tree = _tree(module, optimizer)
-    dcp.load(tree, checkpoint_id=folder)
+    with named_errors(f"{folder}: cannot be loaded into this run's draft and optimizer"):
+        dcp.load(tree, checkpoint_id=folder)
     set_state_dict(module, optimizer, model_state_dict=tree["model"], optim_state_dict=tree["optimizer"])
     return state
 
 
+def read_state(folder: Path) -> TrainerState:
+    """The few numbers beside the tensors. Raises CheckpointError."""
+    try:
+        return TrainerState(**json.loads((folder / STATE).read_text("utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise CheckpointError(f"{folder}: no readable {STATE} ({error})") from None
+
+
+@contextmanager
+def named_errors(what: str) -> Iterator[None]:
+    """torch's CheckpointException, which holds the traceback of each rank, as one CheckpointError with the causes."""
+    try:
+        yield
+    except CheckpointException as error:
+        causes = sorted({f"{type(cause).__name__}: {cause}" for cause, _ in error.failures.values()})
+        raise CheckpointError(f"{what}: {' '.join('; '.join(causes).split())}") from error
+
+
 def load_model(folder: Path) -> dict[str, Tensor]:
-    """The model's tensors of a checkpoint, whole, on the CPU, by name; needs no process group."""
+    """The model's tensors of a checkpoint, whole, on the CPU, by name; needs no process group.
+
+    Raises CheckpointError where the checkpoint is not complete.
+    """
+    if fault := fault_of(folder):
+        raise CheckpointError(fault)
     manifest = Manifest.read(folder)
     prefix = "model."
     template = {
@@ -109,7 +160,7 @@ def load_model(folder: Path) -> dict[str, Tensor]:
         if name.startswith(prefix)
     }
     tree = {"model": template}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), named_errors(f"{folder}: cannot be loaded"):
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # a group is not wanted here
         dcp.load(tree, checkpoint_id=folder)
     return tree["model"]

@@ -90,7 +90,7 @@ class CutsFile:
         try:
             audio = cut.load_audio()
         except Exception as error:  # noqa: BLE001 - lhotse's backends raise classes of their own, some undeclared
-            reason = str(error).strip().splitlines()[0]
+            reason = " ".join(str(error).split())[:300]
             raise DataError(f"{self.where(index)}: {cut.id}: the audio cannot be read: {reason}") from None
         if audio is None or audio.shape != (1, cut.num_samples):
             seen = None if audio is None else audio.shape

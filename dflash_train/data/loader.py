@@ -9,6 +9,7 @@ costs nothing and is exact on any world size that divides the batch, whatever th
 from __future__ import annotations
 
 import itertools
+import signal
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from dflash_train.data.collate import collate
 from dflash_train.data.manifest import Manifest
 from dflash_train.data.prompt import Prompt
-from dflash_train.errors import ConfigError
+from dflash_train.errors import ConfigError, DataError, DFlashError
 from dflash_train.records import Batch
 
 
@@ -61,7 +62,7 @@ def line_of(position: int, num_rows: int, seed: int | None) -> int:
     return place if seed is None else int(epoch_order(num_rows, seed, epoch)[place])
 
 
-class TrainData(Dataset[list[Batch]]):
+class TrainData(Dataset[list[Batch] | DFlashError]):
     """The training rows, by optimizer step."""
 
     def __init__(
@@ -81,8 +82,12 @@ class TrainData(Dataset[list[Batch]]):
         parts = [self.share.rows(micro_batch) for micro_batch in range(self.share.accumulation)]
         return [collate(self.manifest, self.lines(step, rows), rows, self.prompt) for rows in parts]
 
-    def __getitem__(self, step: int) -> list[Batch]:
-        return self.batches(step)
+    def __getitem__(self, step: int) -> list[Batch] | DFlashError:
+        """What a worker sends. Errors go as values: torch would raise them with the worker's traceback in the text."""
+        try:
+            return self.batches(step)
+        except DFlashError as error:
+            return error
 
     def iterate(self, first_step: int) -> Generator[tuple[int, list[Batch], float]]:
         """Endless (step, micro-batches, seconds waited for them) from `first_step` on, loaded ahead by the workers.
@@ -96,13 +101,23 @@ class TrainData(Dataset[list[Batch]]):
             sampler=itertools.count(first_step),
             num_workers=self.num_workers,
             prefetch_factor=4 if self.num_workers else None,
+            worker_init_fn=leave_signals_to_the_trainer,
             pin_memory=False,
         )
         source = iter(loader)
         while True:
             began = time.perf_counter()
             batches = next(source)
+            if isinstance(batches, DFlashError):
+                raise batches
             yield next(steps), batches, time.perf_counter() - began
+
+
+def leave_signals_to_the_trainer(_worker: int) -> None:
+    """Slurm signals every process of a step. A worker that ended at once would take the trainer with it before it has
+    saved; the trainer ends the workers itself."""
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
 
 
 class EvalData:
@@ -119,14 +134,16 @@ class EvalData:
             yield collate(self.manifest, rows, rows, self.prompt)
 
 
-def max_tokens_of_a_row(manifest: Manifest, prompt: Prompt) -> int:
-    """Positions of the longest row, audio frames included, from durations and texts alone.
-
-    Every row is packed on the way, so a text that the tokenizer cannot write is found before the first step.
-    """
-    return max(prompt.num_tokens(utterance) for utterance in manifest.utterances())
-
-
 def max_supervised_of_a_row(manifest: Manifest, prompt: Prompt) -> int:
-    """Supervised tokens of the row that has most: no row can hold more anchors."""
-    return max(len(prompt.text_ids(utterance.text)) + 1 for utterance in manifest.utterances())
+    """Supervised tokens of the row that has most: no row can hold more anchors. From durations and texts alone.
+
+    Every row is packed on the way, so a text that the tokenizer cannot write or audio without a frame is found before
+    the first step: raises DataError with file:line.
+    """
+    most = 0
+    for index, utterance in enumerate(manifest.utterances()):
+        try:
+            most = max(most, int(prompt.row(utterance).loss_mask.sum()))
+        except DataError as error:
+            raise DataError(f"{manifest.where(index)}: {error}") from None
+    return most

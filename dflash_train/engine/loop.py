@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from dflash_train.checkpoint import resume
-from dflash_train.checkpoint.layout import complete_steps, step_folder
+from dflash_train.checkpoint.layout import complete_steps, fault_of, saved_steps, step_folder
 from dflash_train.config import TrainConfig
 from dflash_train.engine.optim import clip_gradient, learning_rate, make_optimizer, set_learning_rate
 from dflash_train.engine.processes import Processes
@@ -148,13 +148,17 @@ class Training:
             ]
             one = torch.ones((), dtype=torch.float64, device=self.processes.device)
             numbers = self.recipe.numbers(torch.stack([self.recipe.loss(p, one)[1] for p in prepared]).sum(0))
+            empty = numbers.valid_blocks == 0
             results[name] = {
-                "val_loss": numbers.loss,
-                "val_accept_len": numbers.accept_len,
+                "val_loss": None if empty else numbers.loss,  # a loss of 0 would be the best there is
+                "val_accept_len": None if empty else numbers.accept_len,
                 "val_acc": numbers.accuracy,
                 "valid_anchors": numbers.valid_blocks,
             }
-            if self.processes.is_zero:
+            if empty and self.processes.is_zero:
+                log.warning("VALIDATION SET %s HAS NO VALID ANCHOR in its first %d batches: val_acc is 0 and means "
+                            "nothing", name, self.config.validation.max_batches)  # fmt: skip
+            elif self.processes.is_zero:
                 log.info("validation %s: loss %.4f, accuracy %s, accept_len %s", name, numbers.loss,
                          _spell(numbers.accuracy), _spell(numbers.accept_len))  # fmt: skip
         if self.processes.is_zero:
@@ -197,16 +201,10 @@ class Training:
 
     def state(self, step: int) -> resume.TrainerState:
         """What the checkpoint of `step` says of this run."""
-        config = self.config
-        assert config.lr_scheduler.horizon is not None  # resolved
         return resume.TrainerState(
             step=step,
-            seed=config.seed,
-            batch_size=config.data.batch_size,
-            data_revision=config.data.revision or "",
-            learning_rate=learning_rate(max(step, 1), config.optimizer.lr, config.lr_scheduler),
-            schedule=config.lr_scheduler.kind.value,
-            horizon=config.lr_scheduler.horizon,
+            learning_rate=learning_rate(max(step, 1), self.config.optimizer.lr, self.config.lr_scheduler),
+            settings=resume.settings_of(self.config),
             trainable=sorted(name for name, p in self.recipe.module.named_parameters() if p.requires_grad),
         )
 
@@ -227,8 +225,10 @@ class Training:
 
     def resume(self) -> int:
         """Take the newest complete checkpoint of the run directory, the same on every rank; 0 when there is none."""
-        steps = complete_steps(self.assignment.run_dir)
-        step = self.processes.from_zero(steps[-1] if steps else 0)
+        step = self.processes.from_zero(max(complete_steps(self.assignment.run_dir), default=0))
+        for newer in saved_steps(self.assignment.run_dir):
+            if newer > step and self.processes.is_zero:
+                log.warning("passed over: %s", fault_of(step_folder(self.assignment.run_dir, newer)))
         if not step:
             if self.assignment.run_dir.joinpath("metrics.jsonl").exists() and self.assignment.link > 1:
                 log.warning("no complete checkpoint in the run directory: starting from step 0")
@@ -240,8 +240,9 @@ class Training:
         )
         if state.step != step:
             raise CheckpointError(f"{folder}: its trainer state says step {state.step}")
-        log.info("resumed %s: model, optimizer, lr %.3e (%s, horizon %d), data position and randomness of step %d",
-                 folder.name, state.learning_rate, state.schedule, state.horizon, step)  # fmt: skip
+        schedule = self.config.lr_scheduler
+        log.info("resumed %s: model, optimizer, lr %.3e (%s, horizon %s), data position and randomness of step %d",
+                 folder.name, state.learning_rate, schedule.kind.value, schedule.horizon, step)  # fmt: skip
         return step
 
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dflash_train.config import Precision
-from dflash_train.evaluate.run import Evaluation
+from dflash_train.evaluate.report import Evaluation
 
 
 def print_evaluation(evaluation: Evaluation, console: Console) -> None:

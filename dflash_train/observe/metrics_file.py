@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from dflash_train.errors import DataError
 
 NAMES = (
     "step",
@@ -47,5 +50,29 @@ class MetricsFile:
         if set(values) != set(names):
             raise KeyError(f"metrics line with {sorted(set(values) ^ set(names))} missing or unknown")
         line = json.dumps({name: values[name] for name in names}) + "\n"
-        with self.path.open("a", encoding="utf-8") as stream:
-            stream.write(line)
+        with self.path.open("a+b") as stream:
+            stream.write(_end_of_line(stream) + line.encode())
+
+
+def _end_of_line(stream: IO[bytes]) -> bytes:
+    """What ends the half line that a killed process may have left, so that the next one is not spoilt by it."""
+    size = stream.seek(0, os.SEEK_END)
+    if size:
+        stream.seek(size - 1)
+    return b"" if not size or stream.read(1) == b"\n" else b"\n"
+
+
+def trained_steps(path: Path) -> dict[int, dict[str, Any]]:
+    """Lines by step; the last line of a step wins. Left out: skipped steps, validations, the half line of a killed
+    process. Raises DataError where no step is left."""
+    steps = {}
+    for text in path.read_text("utf-8", errors="replace").splitlines() if path.is_file() else []:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and line.get("loss") is not None:
+            steps[int(line["step"])] = line
+    if not steps:
+        raise DataError(f"{path}: no step that was trained: is this the directory of a run that began?")
+    return steps

@@ -218,6 +218,8 @@ def check_logits(target: CausalLMTarget) -> None:
     embeddings = target.llm.get_input_embeddings()(probe_ids(target))
     wanted = target.llm(inputs_embeds=embeddings, use_cache=False).logits.float()
     ours = target.logits(target.decoder(inputs_embeds=embeddings, use_cache=False).last_hidden_state).float()
+    if not torch.isfinite(wanted).all():
+        raise TargetError(f"{type(target.llm).__name__}: its logits are not finite: look at its weights")
     tolerance = 1e-4 if target.dtype == torch.float32 else 3e-2
     if not torch.allclose(ours, wanted, rtol=tolerance, atol=tolerance):
         raise TargetError(f"{type(target.llm).__name__} changes its logits in a way that is not known here")

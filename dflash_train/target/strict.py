@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
@@ -58,7 +59,7 @@ def load_pretrained(model_class: Any, folder: Path, dtype: torch.dtype) -> Any:
             model, info = model_class.from_pretrained(
                 folder, dtype=dtype, local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True
             )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise TargetError(f"{folder} cannot be loaded: {str(error).strip().splitlines()[0]}") from None
     faults = info if isinstance(info, dict) else vars(info)
     for key, meaning in WHAT_FAILS.items():

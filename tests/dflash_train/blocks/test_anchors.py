@@ -2,14 +2,12 @@
 
 import torch
 
-from dflash_train.blocks.anchors import eligible_positions, position_keys, sample_anchors
-
-BLOCK = 8
+from dflash_train.blocks.anchors import position_keys, sample_anchors
 
 
 def draw(loss_mask, slots, seed=0, step=1, rows=None):
     rows = torch.arange(loss_mask.shape[0]) if rows is None else rows
-    return sample_anchors(loss_mask, position_keys(seed, step, rows, loss_mask.shape[1]), slots, BLOCK)
+    return sample_anchors(loss_mask, position_keys(seed, step, rows, loss_mask.shape[1]), slots)
 
 
 def test_anchors_are_eligible_distinct_and_ascending():
@@ -26,7 +24,8 @@ def test_anchors_are_eligible_distinct_and_ascending():
 def test_every_supervised_position_may_start_a_block_also_the_last_ones():
     loss_mask = torch.zeros(1, 20, dtype=torch.bool)
     loss_mask[0, 5:] = True
-    assert eligible_positions(loss_mask, BLOCK).equal(loss_mask)
+    anchors, keep = draw(loss_mask, 20)
+    assert anchors[keep].tolist() == list(range(5, 20))
 
 
 def test_the_number_of_slots_is_fixed_however_short_the_row():

@@ -6,9 +6,10 @@ import torch
 from dflash_train.config import Variant
 from dflash_train.decode.counters import Counters
 from dflash_train.decode.greedy import decode_alone, decode_with_draft, until_stop
+from dflash_train.decode.propose import DraftCache, add_context, propose
 from dflash_train.engine.optim import make_optimizer
 from tests.dflash_train.drafts import TextSteps, draft_config, shake, tiny_recipe
-from tests.dflash_train.tiny import EOS, text_batch
+from tests.dflash_train.tiny import EOS, one_text_row, text_batch
 
 BOTH = pytest.mark.parametrize("variant", list(Variant))
 
@@ -98,3 +99,42 @@ def test_counters_are_summed_and_then_divided():
     assert total.unconditional == pytest.approx((2 / 3, 2 / 3, 2 / 3, 1 / 3))
     assert total.conditional == pytest.approx((2 / 3, 1.0, 1.0, 0.5))
     assert Counters.zero(4).mal == 0.0
+
+
+def test_a_proposal_is_what_training_predicts_at_the_same_anchor(learnt):
+    batch = text_batch((30,))
+    plan = learnt.prepare(batch, 1).plan
+    taps = learnt.target.read(batch, learnt.module.shape.target_layer_ids, want_hidden=False).taps
+    with torch.no_grad():
+        hidden = learnt.draft_hidden(plan, taps)
+        for block, anchor in enumerate(plan.anchors[0].tolist()):
+            logits = learnt.target.logits(hidden[:, block, 1:])[..., : learnt.target.token_limit]
+            first, selector = batch.input_ids[0, anchor : anchor + 1], learnt.module.candidate_selector
+            wanted = logits.argmax(-1) if selector is None else selector.walk(hidden[:, block, 1:], logits, first, 4)
+            cache = DraftCache()
+            add_context(learnt.module, cache, taps[:, :anchor])
+            assert propose(learnt.module, learnt.target, cache, first, 7).equal(wanted)
+
+
+def test_rounds_accept_what_a_replay_with_the_whole_answers_taps_accepts(learnt):
+    """Acceptance falls in silence where a round's features are not those of the positions it committed."""
+    batch, slots = text_batch(), 7
+    prompt = learnt.target.prompt_embeds(batch, 0)
+    tokens = decode_alone(learnt.target, prompt, 30).tokens
+    _, counters = decode_with_draft(learnt.target, learnt.module, prompt, 30, slots)
+    start = prompt.shape[1]
+    ids = torch.cat([batch.input_ids[0, :start], torch.tensor(tokens)])
+    row = one_text_row(ids, start)
+    taps = learnt.target.read(row, learnt.module.shape.target_layer_ids, want_hidden=False).taps
+    rounds = accepted = done = 0
+    while done < len(tokens) - 1:
+        cache = DraftCache()
+        with torch.no_grad():
+            add_context(learnt.module, cache, taps[:, : start + done])
+            proposed = propose(learnt.module, learnt.target, cache, torch.tensor([tokens[done]]), slots)[0].tolist()
+        following = tokens[done + 1 :]
+        run = next((i for i, (a, b) in enumerate(zip(proposed, following, strict=False)) if a != b), len(following))
+        rounds, accepted, done = rounds + 1, accepted + min(run, slots), done + run + 1
+    assert accepted > 0
+    assert counters.rounds == rounds
+    assert abs(counters.accepted - accepted) <= slots, "only the last round may go past the limit"

@@ -6,7 +6,10 @@ import math
 import pytest
 import torch
 
+from dflash_train.blocks.plan import BlockPlan
 from dflash_train.config import LabelSource, Variant
+from dflash_train.model.selector import CandidateSelector
+from dflash_train.objective.loss import LossRule, block_loss, select
 from dflash_train.objective.sums import BlockSums
 from tests.dflash_train.drafts import rows_of, shake, tiny_recipe
 from tests.dflash_train.tiny import text_batch
@@ -123,3 +126,34 @@ def test_a_batch_without_anchors_has_no_weight_and_no_gradient():
     loss, _ = recipe.loss(item, torch.ones((), dtype=torch.float64))
     loss.backward()
     assert all(not p.grad.any() for p in recipe.module.parameters() if p.grad is not None)
+
+
+def two_slots():
+    """Hand-made: 6 ids, of which 5 is a padding row; 2 candidates; the selector prefers id 3 by far after token 0."""
+    selector = CandidateSelector(hidden_size=2, vocab_size=6, rank=1)
+    with torch.no_grad():
+        selector.predecessor_codebook.zero_()[0] = 1.0
+        selector.successor_codebook.zero_()[3] = 100.0
+        selector.hidden_projection.weight.copy_(torch.tensor([[1.0, 0.0]]))
+    logits = torch.tensor([[5.0, 4.0, 3.0, 2.0, 1.0, 9.0]] * 2)
+    return selector, logits, torch.tensor([[1.0, 0.0]] * 2), LossRule(1.0, top_k=2, token_limit=5)
+
+
+def test_a_label_outside_the_candidates_trains_the_selector_and_is_never_counted_as_its_choice():
+    selector, logits, hidden, rule = two_slots()
+    found = select(logits, hidden, torch.tensor([0, 0]), torch.tensor([3, 1]), selector, rule)
+    assert found.in_top_k.tolist() == [False, True], "the padding row 5 is no candidate: the top two are 0 and 1"
+    assert found.choice.tolist() == [-1, 0], "the inserted label has the best score, but no server would see it"
+    assert found.nll.tolist() == pytest.approx([0.0, math.log(1 + math.e)], abs=1e-5)
+
+
+def test_a_padding_row_of_the_vocabulary_is_never_the_drafts_choice():
+    plan = BlockPlan(
+        anchors=torch.zeros(1, 1, dtype=torch.int64), keep=torch.ones(1, 1, dtype=torch.bool),
+        block_ids=torch.zeros(1, 1, 3, dtype=torch.int64), positions=torch.arange(3)[None, None],
+        valid=torch.ones(1, 1, 2, dtype=torch.bool), weights=torch.ones(1, 1, 2),
+    )  # fmt: skip
+    _, logits, _, rule = two_slots()
+    hidden, labels = torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 2, dtype=torch.int64)
+    _, sums = block_loss(hidden, labels, plan, lambda h: logits[: len(h)], None, rule, torch.tensor(2.0))
+    assert float(sums.correct) == float(sums.base_correct) == 2.0
