@@ -18,7 +18,7 @@ def test_the_demo_can_be_launched_with_each_shipped_profile(
     monkeypatch.chdir(TOP)
     assert run_cli(["experiments/demo.yaml", f"--site=site_profiles/{site}.yaml", "--dry-run"]) == 0
     shown = capsys.readouterr()
-    assert "target step   560" in shown.err
+    assert "target step   500" in shown.err
     assert "-m dflash_train train" in shown.out
 
 
