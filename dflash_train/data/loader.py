@@ -105,12 +105,15 @@ class TrainData(Dataset[list[Batch] | DFlashError]):
             pin_memory=False,
         )
         source = iter(loader)
-        while True:
-            began = time.perf_counter()
-            batches = next(source)
-            if isinstance(batches, DFlashError):
-                raise batches
-            yield next(steps), batches, time.perf_counter() - began
+        try:
+            while True:
+                began = time.perf_counter()
+                batches = next(source)
+                if isinstance(batches, DFlashError):
+                    raise batches
+                yield next(steps), batches, time.perf_counter() - began
+        finally:
+            del source  # its workers end with it, also where a traceback keeps this frame
 
 
 def leave_signals_to_the_trainer(_worker: int) -> None:

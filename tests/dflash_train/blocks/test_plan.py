@@ -59,3 +59,11 @@ def test_invalid_slots_weigh_nothing_and_a_gamma_of_zero_is_refused():
     assert slot_weights(torch.zeros(1, 1, 7, dtype=torch.bool), 4.0).sum() == 0
     with pytest.raises(ConfigError, match="loss_decay_gamma"):
         slot_weights(torch.ones(1, 1, 7, dtype=torch.bool), 0.0)
+
+
+def test_every_step_draws_anchors_of_its_own():
+    batch = text_batch((30, 30))
+    rule = BlockRule(8, 4, MASK, 4.0, seed=0)
+    one, same, other = (build_plan(batch, rule, step).anchors for step in (1, 1, 2))
+    assert one.equal(same)
+    assert not one.equal(other)

@@ -128,6 +128,16 @@ def test_a_batch_without_anchors_has_no_weight_and_no_gradient():
     assert all(not p.grad.any() for p in recipe.module.parameters() if p.grad is not None)
 
 
+def test_the_denominator_is_not_rounded_to_the_drafts_precision():
+    recipe = tiny_recipe()
+    shake(recipe.module).to(torch.bfloat16)
+    recipe.target.to(torch.bfloat16)
+    item, weight = prepared(recipe, text_batch((30, 12, 24)))
+    assert abs(float(weight.bfloat16()) / float(weight) - 1) > 5e-4, "else this shows nothing"
+    loss, sums = recipe.loss(item, weight)
+    assert float(loss.detach()) == pytest.approx(recipe.numbers(sums).loss, rel=1e-5)
+
+
 def two_slots():
     """Hand-made: 6 ids, of which 5 is a padding row; 2 candidates; the selector prefers id 3 by far after token 0."""
     selector = CandidateSelector(hidden_size=2, vocab_size=6, rank=1)
