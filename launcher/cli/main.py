@@ -99,7 +99,7 @@ def cli(debug: bool) -> None:
       launch status                           where every run stands
       launch accept @last                     check its newest checkpoint and record it
 
-    A RUN is named by its run id, a unique beginning of it, its name (the newest of that name), @last, or its directory.
+    A RUN is named by its run id, a unique beginning of it, a name that only one run has, @last, or its directory.
     """
 
 
