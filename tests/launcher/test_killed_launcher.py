@@ -43,8 +43,9 @@ main(arguments)
 
 
 def launch_killed(*place: str) -> None:
-    arguments = [sys.executable, "-c", KILLED, *place, "experiments/demo.yaml", "--site=here", "--yes"]
-    done = subprocess.run(arguments, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, capture_output=True, check=False)
+    command = [sys.executable, "-c", KILLED, *place, "experiments/demo.yaml", "--site=here", "--yes"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 
 
