@@ -34,7 +34,7 @@ class Evidence:
     record: ExitRecord | None
     beacon: Beacon | None
     end: JobEnd | None  # of a job that the queue shows as ended, or that is absent
-    submitter_alive: bool | None  # the launcher, or its sbatch; None: cannot be told from here
+    submitter_alive: bool | None  # the launcher, or its sbatch; None: not asked, or cannot be told from here
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ def _absent(link: LinkRow, seen: Evidence) -> LinkRow:
         return link
     if link.state is LinkState.REFUSED:
         return link
-    if link.job_id is None and seen.submitter_alive:
-        return link  # it is being submitted at this moment
+    if seen.submitter_alive:
+        return link  # it is being submitted at this moment, or its supervisor is about to be started
     since = link.absent_since or seen.now
     again = seen.now - since >= seen.looks_apart and link.absent_since is not None
     if link.job_id is None:
@@ -142,6 +142,8 @@ def _absent(link: LinkRow, seen: Evidence) -> LinkRow:
     if seen.end is not None:
         word = seen.end.word
         return _ended(link, _OUTCOME_OF_WORD.get(word, LinkOutcome.CRASHED), f"{word}, exit code {seen.end.exit_code}")
+    if seen.submitter_alive is False and seen.beacon is None:
+        return _ended(link, LinkOutcome.LOST, "never started: the launcher ended before it started the supervisor")
     return _ended(link, LinkOutcome.LOST, "no exit record, and the scheduler no longer knows the job")
 
 

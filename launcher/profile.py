@@ -62,6 +62,8 @@ def choose_site(flag: str | None, environ: Mapping[str, str], git_top: Path, sba
     Raises:
         UsageError: no such profile, or none chosen on a machine with Slurm.
     """
+    if flag == "":
+        raise UsageError('--site "": no site named (an unset variable?): say --site PROFILE.yaml')
     for value, reason in ((flag, "--site"), (environ.get("LAUNCH_SITE"), "LAUNCH_SITE")):
         if value:
             return SiteChoice(_find(value, git_top, reason), reason)

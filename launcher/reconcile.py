@@ -115,12 +115,19 @@ def _ask_more(run: RunRow, link: LinkRow, evidence: Evidence, queue: Queue) -> E
     if job is not None and job.state is JobState.ENDED:
         return replace(evidence, end=queue.scheduler(run.backend).end_of(job.job_id))
     if job is None and link.job_id is not None:
-        return replace(evidence, end=queue.scheduler(run.backend).end_of(link.job_id))
+        # A local link has its id before its supervisor is there, which the launcher starts last.
+        starting = _launcher_of(run, link) if run.backend is Backend.LOCAL else None
+        return replace(evidence, end=queue.scheduler(run.backend).end_of(link.job_id), submitter_alive=starting)
     if job is None and link.state in (LinkState.INTENDED, LinkState.UNSURE):
-        intent = read_intent(run.paths.link_json(link.number))
-        alive = None if intent is None else launcher_alive(intent)
+        alive = _launcher_of(run, link)
         # An unsure link's launcher has given up on it; its sbatch may still be at work. The same if it was killed.
         if alive is not None and not (alive and link.state is LinkState.INTENDED):
             alive = queue.scheduler(run.backend).submitting(run.paths.script(link.number))
         return replace(evidence, submitter_alive=alive)
     return evidence
+
+
+def _launcher_of(run: RunRow, link: LinkRow) -> bool | None:
+    """Whether the launcher that meant to submit a link still runs; None when that cannot be told from here."""
+    intent = read_intent(run.paths.link_json(link.number))
+    return None if intent is None else launcher_alive(intent)

@@ -178,6 +178,8 @@ def _wrong_scalar(value: Any, hint: Any, key: str, mark: Mark) -> str | None:
         if hint is not str and isinstance(value, str) and mark.quoted:
             advice = ": write it without quotes"
         return f"{mark}: {key}: expected {_NAME_OF_TYPE[hint]}, got {_seen(value, mark)}{advice}"
+    if value == "???":  # OmegaConf's word for a value that is not given: it would take the default without a word
+        return f"{mark}: {key}: `???` is no value: write one, or leave the key out"
     if key in QUOTED_TEXT and value:
         if not mark.quoted:
             return f'{mark}: {key}: a wall time not in quotes, and YAML reads some as numbers: quote it ("{mark.text}")'

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from launcher.intents import launcher_alive, read_intent
 from launcher.metrics import read_tail, steps_per_second
 from launcher.records import LinkOutcome, LinkState, RunPaths
 from launcher.scheduler.squeue import STUCK_REASONS
@@ -120,6 +121,14 @@ def run_phase(links: Sequence[LinkRow], run: RunRow, checkpoint: int | None, sto
     return RunPhase.STOPPED if stop else RunPhase.ENDED
 
 
+def still_submitting(run: RunRow, links: Sequence[LinkRow]) -> bool:
+    """Whether a launcher on this machine is at work on the chain's submission."""
+    if not links or any(link.state in (LinkState.UNSURE, LinkState.REFUSED) for link in links):
+        return False  # that is where a launcher leaves a chain
+    intent = read_intent(run.paths.link_json(links[-1].number))
+    return intent is not None and launcher_alive(intent) is True
+
+
 def find_alarms(run: RunRow, links: Sequence[LinkRow], phase: RunPhase, step: int, checkpoint: int | None) -> list[str]:
     """What somebody should look at, one line each, the gravest first."""
     alarms = []
@@ -136,8 +145,12 @@ def find_alarms(run: RunRow, links: Sequence[LinkRow], phase: RunPhase, step: in
         elif link.outcome is not None and link.outcome not in _WELL_ENDED:
             alarms.append(f"{where}: {link.outcome}: {link.detail}")
     submitted = sum(link.job_id is not None for link in links)
-    if submitted < run.links and phase is not RunPhase.FINISHED:
-        alarms.append(f"only {submitted} of {run.links} links were submitted")
+    if submitted < run.links and phase is not RunPhase.FINISHED and not still_submitting(run, links):
+        # No link is added to a chain later, so a whole one takes another launch.
+        rest = f"the others run on; for a whole chain: launch cancel {run.run_id}, then launch {run.spec_path}"
+        if phase in (RunPhase.ENDED, RunPhase.STOPPED):
+            rest = f"for a whole chain: launch {run.spec_path}"
+        alarms.append(f"only {submitted} of {run.links} links were submitted: {rest}")
     if phase is RunPhase.ENDED:
         reached = f"step {checkpoint}" if checkpoint else "no complete checkpoint"
         alarms.append(f"no link is left and the target step {run.target_step} is not reached ({reached})")

@@ -21,7 +21,7 @@ from launcher.errors import SpecError
 _FLOAT = re.compile(
     r"[-+]?(\d[\d_]*\.[\d_]*([eE][-+]?\d+)?|\.\d+([eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.(inf|Inf|INF))|\.(nan|NaN|NAN)"
 )
-_INT = re.compile(r"[-+]?(0|[1-9]\d*)")
+_INT = re.compile(r"[-+]?(0|[1-9]\d{0,99})")
 _PLAIN_TEXT = re.compile(r"[A-Za-z_/~][\w./~-]*( [\w./~-]+)*")
 
 
@@ -113,7 +113,7 @@ def parse(text: str, shown: str) -> Document:
     """The document in `text`. SpecError with file and line on bad YAML, duplicates, odd keys, ambiguous values."""
     node = _compose(text, shown)
     if node is None:
-        return Document()
+        raise SpecError(f"{shown}: the file is empty: expected `key: value` lines")
     if not isinstance(node, yaml.MappingNode):
         raise SpecError(f"{shown}:1: expected `key: value` lines, found {_kind(node)}")
     marks: dict[str, Mark] = {}
@@ -153,12 +153,25 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
 
 def _compose(text: str, shown: str) -> yaml.Node | None:
     try:
-        return yaml.compose(text, Loader=_Loader)
+        node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         place = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise SpecError(f"{shown}{place}: not YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise SpecError(f"{shown}: not YAML: {' '.join(str(error).split())}") from None
+    if node is not None:
+        _refuse_loop(node, shown, ())
+    return node
+
+
+def _refuse_loop(node: yaml.Node, shown: str, above: tuple[yaml.Node, ...]) -> None:
+    """SpecError where an alias stands inside its own anchor: a tree without end."""
+    if any(node is other for other in above):
+        raise SpecError(f"{shown}:{node.start_mark.line + 1}: an alias inside its own anchor: write the value out")
+    children = [child for pair in node.value for child in pair] if isinstance(node, yaml.MappingNode) else node.value
+    if not isinstance(node, yaml.ScalarNode):
+        for child in children:
+            _refuse_loop(child, shown, (*above, node))
 
 
 def _mark(node: yaml.Node, shown: str, line: int | None) -> Mark:
@@ -226,6 +239,8 @@ def _scalar(mark: Mark, key: str) -> Any:
             return float(text.lower().replace("_", "").replace(".inf", "inf").replace(".nan", "nan"))
         case "bool":
             advice = "YAML reads it as a boolean: write true or false, or quote it"
+        case "int" if len(text) > 100:
+            text, advice = text[:20] + "…", "a number of more than 100 digits"
         case "int" | "float":
             advice = "YAML reads it as a number in another base, not as written: quote it, or write a decimal number"
         case "timestamp":

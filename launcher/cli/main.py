@@ -21,6 +21,8 @@ from launcher.cli.show import show
 from launcher.cli.status import status
 from launcher.errors import LauncherError
 
+BROKEN_PIPE = 141  # as a shell says of a program ended by SIGPIPE
+
 EPILOG = """\b
 Exit codes:
   0  done
@@ -99,7 +101,7 @@ def cli(debug: bool) -> None:
       launch status                           where every run stands
       launch accept @last                     check its newest checkpoint and record it
 
-    A RUN is named by its run id, a unique beginning of it, its name (the newest of that name), @last, or its directory.
+    A RUN is named by its run id, a unique beginning of it, a name that only one run has, @last, or its directory.
     """
 
 
@@ -118,6 +120,7 @@ def run_cli(arguments: list[str]) -> int:
         # Welcome after the verb as well, where people put it.
         arguments = ["--debug", *(word for word in arguments if word != "--debug")]
     debug = arguments[:1] == ["--debug"]
+    _open_streams()
     try:
         code = cli.main(arguments, prog_name="launch", standalone_mode=False)
         sys.stdout.flush()
@@ -133,12 +136,20 @@ def run_cli(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("launch: interrupted", err=True)
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader (head, less) has seen enough; nothing may be written at exit either.
+    except (BrokenPipeError, SystemExit):  # click makes the second of the first
+        # The reader (head, less) has seen enough; nothing may be written at exit either. Not 0: what would have been
+        # said, such as that a checkpoint is not accepted, was cut short.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return BROKEN_PIPE
     except Exception as error:  # noqa: BLE001  the last resort: one line, and a code that says whose fault it is
         return _report(f"internal error: {type(error).__name__}: {error} (--debug shows where)", 1, debug)
+
+
+def _open_streams() -> None:
+    """Python has None where the caller closed a standard stream (`>&-`, some daemons); then nobody is there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  open as long as the program
 
 
 def _report(message: str, code: int, debug: bool) -> int:

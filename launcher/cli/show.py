@@ -70,13 +70,13 @@ def _show_spec(
     if part in ("path", "diff"):
         raise UsageError(f"--{part} goes with a RUN; {path} is not launched yet")
     if part == "spec":
-        click.echo(launch.spec.sources[0].text, nl=False)
+        _print_text(part, launch.spec.sources[0].text, as_json)
     elif part == "config":
-        click.echo(launch.resolved_text, nl=False)
+        _print_text(part, launch.resolved_text, as_json)
     elif script is not None:
         if script > launch.plan.chain.links:
             raise UsageError(f"--script {script}: the chain has {launch.plan.chain.links} links")
-        click.echo(render_link(launch.plan, script), nl=False)
+        _print_text("script", render_link(launch.plan, script), as_json)
     else:
         _print_origins(launch.origins, explain, as_json)
 
@@ -87,18 +87,18 @@ def _show_run(row: RunRow, part: str | None, script: int | None, explain: str | 
     paths = row.paths
     files = {"spec": row.run_dir / "spec.yaml", "config": paths.resolved, "diff": row.run_dir / "code.diff"}
     if part == "path":
-        click.echo(str(row.run_dir))
+        _print_text(part, f"{row.run_dir}\n", as_json)
         return
     try:
         record = json.loads(paths.run_json.read_text())
         if part == "diff" and not record["code"]["diff"]:
-            return
-        if script is not None:
+            _print_text(part, "", as_json)
+        elif script is not None:
             if script > row.links:
                 raise UsageError(f"--script {script}: the chain has {row.links} links")
-            click.echo(paths.script(script).read_text(), nl=False)
+            _print_text("script", paths.script(script).read_text(), as_json)
         elif part is not None:
-            click.echo(files[part].read_text(errors="replace"), nl=False)
+            _print_text(part, files[part].read_text(errors="replace"), as_json)
         elif explain is not None:
             _print_origins(_recorded_origins(record), explain, as_json)
         elif as_json:
@@ -107,6 +107,14 @@ def _show_run(row: RunRow, part: str | None, script: int | None, explain: str | 
             _print_record(row, record)
     except (OSError, ValueError, KeyError) as error:
         raise PreflightError(f"the record of {row.run_id} cannot be read: {type(error).__name__}: {error}") from None
+
+
+def _print_text(part: str, text: str, as_json: bool) -> None:
+    """A text as it stands or, with --json, as the one value of an object."""
+    if as_json:
+        print_json({"version": 1, part: text.removesuffix("\n") if part == "path" else text})
+    else:
+        click.echo(text, nl=False)
 
 
 def _recorded_origins(record: dict[str, Any]) -> tuple[Origin, ...]:

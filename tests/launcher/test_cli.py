@@ -197,6 +197,42 @@ def test_a_spec_is_shown_before_it_is_launched(project: Path, capsys: pytest.Cap
     assert not (project / "work").exists()
 
 
+@pytest.mark.parametrize("part", ["--spec", "--config", "--script=2"])
+def test_json_is_one_object_whatever_is_shown(project: Path, capsys: pytest.CaptureFixture[str], part: str) -> None:
+    assert run_cli(["show", SPEC, SITE, part]) == 0
+    plain = capsys.readouterr().out
+    assert run_cli(["show", SPEC, SITE, part, "--json"]) == 0
+    name = part.removeprefix("--").partition("=")[0]
+    assert json.loads(capsys.readouterr().out) == {"version": 1, name: plain}
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "words"),
+    [
+        (">&-", 0, ""),
+        ("<&-", 0, ""),
+        ("2>&-", 0, ""),
+        ("| head -0; exit ${PIPESTATUS[0]}", 141, ""),
+        ("--no-such 2>&1 >&- <&-", 2, "No such option"),
+    ],
+)
+def test_closed_streams_are_no_bug(project: Path, redirection: str, code: int, words: str) -> None:
+    command = f"{sys.executable} -m launcher status --json {SITE} {redirection}"
+    environment = {"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert "error: internal" not in done.stderr
+    assert words in done.stdout + done.stderr
+
+
+def test_without_a_terminal_to_ask_on_a_closed_stdin_is_a_usage_error(project: Path) -> None:
+    command = f"{sys.executable} -m launcher {SPEC} {SITE} <&-"
+    environment = {"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "say --yes" in done.stderr
+
+
 def test_no_runs_is_no_error(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["status", SITE]) == 0
     assert "no runs" in capsys.readouterr().err

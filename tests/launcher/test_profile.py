@@ -103,7 +103,11 @@ def test_the_site_is_chosen_by_flag_then_variable_then_default(project: Path) ->
 
 @pytest.mark.parametrize(
     ("flag", "sbatch", "words"),
-    [(None, "/usr/bin/sbatch", "this machine has Slurm"), ("nowhere", None, "site_profiles/ has here")],
+    [
+        (None, "/usr/bin/sbatch", "this machine has Slurm"),
+        ("nowhere", None, "site_profiles/ has here"),
+        ("", None, "no site named"),
+    ],
 )
 def test_no_site_is_guessed_where_that_could_surprise(
     project: Path, flag: str | None, sbatch: str | None, words: str

@@ -69,6 +69,11 @@ def test_a_spec_becomes_records(project: Path) -> None:
         ("name: x\nadapter: command\n" + CHAIN, "demo.yaml", "command needs the program"),
         ("name: x\nname: y\n" + CHAIN, "demo.yaml:2", "second time"),
         ("name: x\n", "demo.yaml", "`chain.walltime` is required and missing"),
+        ("", "demo.yaml", "the file is empty"),
+        ("# only a comment\n", "demo.yaml", "the file is empty"),
+        ("name: x\n\tconfig: {}\n", "demo.yaml:2", "not YAML"),
+        ("name: x\nmodule: '???'\n" + CHAIN, "demo.yaml:2", "`???` is no value"),
+        ("name: x\nconfig: {a: ['???']}\n" + CHAIN, "demo.yaml:2", "`???` is no value"),
         ("base: gone.yaml\n", "demo.yaml:1", "no such file"),
     ],
 )

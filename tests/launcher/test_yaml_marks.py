@@ -23,7 +23,6 @@ from launcher.yaml_marks import dump, parse, parse_override
         ("a: '0123'", {"a": "0123"}),
         ("a: {b: [1, x]}", {"a": {"b": [1, "x"]}}),
         ("a:", {"a": None}),
-        ("", {}),
     ],
 )
 def test_plain_values_are_read_as_a_person_means_them(text: str, values: dict) -> None:
@@ -45,6 +44,9 @@ def test_plain_values_are_read_as_a_person_means_them(text: str, values: dict) -
         ("1: a", 1, "a key must be text"),
         ("a.b: 1", 1, "no dot"),
         ("a: {<<: {b: 1}}", 1, "use `base:"),
+        ("x: 1\na: &a {b: *a}", 2, "inside its own anchor"),
+        ("a: &a [1, *a]", 1, "inside its own anchor"),
+        (f"a: {'9' * 5000}", 1, "more than 100 digits"),
         ("a: !!python/name:os.system x", 1, "tag"),
     ],
 )
