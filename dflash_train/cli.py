@@ -88,9 +88,12 @@ def train(config: Path, run_dir: Path | None) -> None:
 @click.option("--step", type=int, help="An accepted step; the newest by default.")
 def export(run_dir: Path, step: int | None) -> None:
     """Write the draft of an accepted checkpoint to RUN_DIR/export/step=N, for servers, and reload it strictly."""
-    from dflash_train.export.run import export_step
+    from rich.console import Console
 
-    folder = export_step(run_dir, step)
+    with Console(stderr=True).status("loading, writing and reloading the draft"):
+        from dflash_train.export.run import export_step
+
+        folder = export_step(run_dir, step)
     click.echo(folder)
 
 
@@ -115,8 +118,10 @@ def evaluate(run_dir: Path, step: int | None, precision: str, limit: int | None,
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+        loading = bars.add_task("loading target and draft", total=None)
 
         def progress(name: str, rows: int) -> Callable[[], None]:
+            bars.update(loading, visible=False)
             task = bars.add_task(f"decoding {name}", total=rows)
             return lambda: bars.advance(task)
 

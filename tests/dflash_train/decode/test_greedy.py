@@ -138,3 +138,28 @@ def test_rounds_accept_what_a_replay_with_the_whole_answers_taps_accepts(learnt)
     assert accepted > 0
     assert counters.rounds == rounds
     assert abs(counters.accepted - accepted) <= slots, "only the last round may go past the limit"
+
+
+def test_each_round_gives_the_draft_the_features_of_exactly_the_committed_positions(learnt, monkeypatch):
+    """One position too early or too late shows in no token and no counter identity, only in what is accepted."""
+    from dflash_train.decode import greedy
+
+    given = []
+
+    def kept(draft, cache, taps):
+        given.append(taps)
+        add_context(draft, cache, taps)
+
+    monkeypatch.setattr(greedy, "add_context", kept)
+    target, batch = learnt.target, text_batch((24, 17, 30, 20), seed=3)
+    partial = 0
+    for row in range(4):
+        given.clear()
+        prompt = target.prompt_embeds(batch, row)
+        decoded, counters = decode_with_draft(target, learnt.module, prompt, 40, 7)
+        partial += 0 < counters.accepted < counters.draft_tokens
+        seen = torch.cat(given, dim=1)
+        whole = torch.cat([prompt, target.llm.get_input_embeddings()(torch.tensor([decoded.tokens]))], dim=1)
+        wanted = target.start(whole, learnt.module.shape.target_layer_ids).taps[:, : seen.shape[1]]
+        torch.testing.assert_close(seen, wanted, rtol=1e-4, atol=1e-4)
+    assert partial, "rounds that accept a part are the ones where a shift could hide"
