@@ -134,17 +134,19 @@ def cancel_run(
     seconds (None: the run's save margin; 0: no soft signal).
 
     Raises:
-        QueueUnavailable: could not ask; the stop file is in place all the same.
+        QueueUnavailable: could not ask; its text says whether the stop file is in place.
     """
-    run.paths.stop.write_text(f"cancelled by {getpass.getuser()} at {time.time():.0f}\n")
+    stop = f"the stop file of {run.run_id} is in place, so no link of it trains on"
+    try:
+        run.paths.stop.write_text(f"cancelled by {getpass.getuser()} at {time.time():.0f}\n")
+    except OSError as error:  # the run directory was removed, or its disk is full: its jobs must end all the more
+        stop = f"its stop file cannot be written ({error.strerror}: {run.paths.stop})"
+        report(stop)
     wait = run.save_margin_seconds if save_wait is None else save_wait
     try:
         return _cancel(run, scheduler, report, wait, look_seconds)
     except QueueUnavailable as error:
-        raise QueueUnavailable(
-            f"{error}. The stop file of {run.run_id} is in place, so no link of it trains on; "
-            f"cancel again when the queue answers"
-        ) from error
+        raise QueueUnavailable(f"{error}; {stop}") from error
 
 
 def _cancel(

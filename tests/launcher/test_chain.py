@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from launcher.intents import read_intent
 from launcher.reconcile import reconcile
 from launcher.records import LinkState, RunPlan
 from launcher.scheduler.base import Job, JobEnd, JobState, QueueUnavailable
+from launcher.status import read_status
 from launcher.store import Store
 from tests.launcher.plans import make_plan, remember
 
@@ -241,6 +243,18 @@ def test_what_survives_a_cancel_is_reported(plan: RunPlan, store: Store, monkeyp
 def test_a_cancel_that_cannot_ask_leaves_the_stop_file_and_says_so(plan: RunPlan, store: Store) -> None:
     scheduler = running_chain(plan, store)
     scheduler.down = True
-    with pytest.raises(QueueUnavailable, match=r"did not answer.*The stop file of .* is in place"):
+    with pytest.raises(QueueUnavailable, match=r"did not answer.*the stop file of .* is in place"):
         cancel_run(store.find_run("@last"), store, scheduler, lambda text: None)
     assert plan.paths.stop.exists()
+
+
+def test_a_run_whose_directory_was_removed_is_said_so_and_can_be_cancelled(plan: RunPlan, store: Store) -> None:
+    scheduler = running_chain(plan, store)
+    shutil.rmtree(plan.paths.root)
+    reconcile(store, store.find_run("@last"), scheduler=scheduler, force=True)
+    alarms = read_status(store.find_run("@last"), store, 0.0).alarms
+    assert alarms[0].startswith(f"its directory {plan.paths.root} is gone")
+    told: list[str] = []
+    report = cancel_run(store.find_run("@last"), store, scheduler, told.append, look_seconds=0.0)
+    assert told[0].startswith("its stop file cannot be written (No such file or directory")
+    assert (set(report.cancelled), report.survivors) == ({"101", "102", "103"}, ())

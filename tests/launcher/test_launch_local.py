@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -193,3 +195,42 @@ def test_any_program_that_keeps_the_contract_can_be_launched(project: Path, run_
     )
     assert run_cli(["experiments/any.yaml", SITE, "--yes", "--wait"]) == 0
     assert run_json("accept", "any")["step"] == 5
+
+
+def test_evidence_without_its_row_gets_one_and_damaged_evidence_is_made_anew(project: Path, run_json: Json) -> None:
+    assert run_cli([SPEC, SITE, "--yes", "--wait"]) == 0
+    first = run_json("accept", "@last")
+    evidence = Path(first["evidence"])
+    with Store.open(project / "work").writing() as db:  # as after a kill between the evidence and its row
+        db.execute("delete from acceptances")
+    assert run_json("accept", "@last")["already"]
+    (row,) = Store.open(project / "work", read_only=True).acceptances(first["run_id"])
+    assert (row.step, row.evidence, row.sha256) == (6, evidence, hashlib.sha256(evidence.read_bytes()).hexdigest())
+    evidence.write_text("{")
+    again = run_json("accept", "@last")
+    assert (again["accepted"], again["already"]) == (True, False)
+    assert json.loads(evidence.read_text())["checks"] == again["checks"]
+
+
+def test_dtypes_are_compared_with_the_newest_accepted_step_that_is_still_there(project: Path, run_json: Json) -> None:
+    changes = ("--set=config.max_steps=9", "--set=config.fault.bfloat16_from=9")
+    assert run_cli([SPEC, SITE, "--yes", "--wait", *changes]) == 0
+    assert run_json("accept", "@last", "--step=3")["accepted"]
+    assert run_json("accept", "@last", "--step=6")["accepted"]
+    run = Path(run_json("status")["runs"][0]["run_dir"])
+    shutil.rmtree(run / "checkpoints" / "step=00000006")
+    refused = run_json("accept", "@last", code=8)
+    (failed,) = [check for check in refused["checks"] if not check["passed"]]
+    assert (failed["name"], failed["detail"].split(":")[0]) == ("dtypes", "against accepted step 3")
+
+
+@pytest.mark.parametrize("work_root", ["/dev/null/x", "/proc/nowhere"])
+def test_a_work_root_that_cannot_be_written_is_one_line(
+    project: Path, capsys: pytest.CaptureFixture[str], work_root: str
+) -> None:
+    profile = project / "site_profiles" / "here.yaml"
+    profile.write_text(f"{profile.read_text()}work_root: {work_root}\n")
+    assert run_cli([SPEC, SITE, "--yes"]) == 4
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("launch: error: the snapshot of the source could not be made")
+    assert work_root in error
