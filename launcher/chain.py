@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from launcher.errors import PartialChain, PreflightError, SubmissionRefused, SubmissionUnsure
+from launcher.errors import LockHeld, PartialChain, PreflightError, SubmissionRefused, SubmissionUnsure
 from launcher.intents import Intent, new_intent, write_intent
 from launcher.records import LinkState, RunPlan
 from launcher.scheduler.base import Job, JobState, QueueUnavailable, Scheduler
@@ -46,8 +46,9 @@ def submit_chain(
     Raises:
         SubmissionRefused: the first link was refused; no job exists.
         SubmissionUnsure: it is not known whether the last tried link has a job; nothing more was submitted.
-        PartialChain: some links were accepted, then one refused.
+        PartialChain: some links were accepted, then one was not.
         PreflightError: the scheduler's programs are not here.
+        LockHeld: another process kept the database locked.
     """
     known = {link.number: link for link in store.links(plan.run_id)}
     job_ids: list[str] = []
@@ -62,7 +63,7 @@ def submit_chain(
             raise SubmissionUnsure(f"link {number} of {plan.run_id} may have a job already; see launch status")
         try:
             job_id, note = _submit_link(plan, number, job_ids[-1] if job_ids else None, store, scheduler, pauses)
-        except SubmissionRefused as error:
+        except (SubmissionRefused, PreflightError, LockHeld) as error:  # refused; sbatch or the database went away
             if not job_ids:
                 raise
             scheduler.start(plan, new)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launcher.chain import cancel_run, submit_chain
-from launcher.errors import PartialChain, SubmissionRefused, SubmissionUnsure
+from launcher.errors import LockHeld, PartialChain, PreflightError, SubmissionRefused, SubmissionUnsure
 from launcher.intents import read_intent
 from launcher.reconcile import reconcile
 from launcher.records import LinkState, RunPlan
@@ -113,12 +113,24 @@ def test_a_refused_first_link_leaves_no_job(plan: RunPlan, store: Store) -> None
     assert [link.state for link in store.links(plan.run_id)] == [LinkState.REFUSED]
 
 
-def test_a_refused_later_link_keeps_what_was_accepted_and_can_be_tried_again(plan: RunPlan, store: Store) -> None:
-    scheduler = ScriptedScheduler(store, plan, fail_at(3, SubmissionRefused("AssocMaxSubmitJobLimit")))
-    with pytest.raises(PartialChain, match=r"2 of 3 links .* AssocMaxSubmitJobLimit"):
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (SubmissionRefused("AssocMaxSubmitJobLimit"), "refused"),
+        (PreflightError("sbatch is not on PATH here"), "refused"),
+        (LockHeld("launcher.db was locked"), "intended"),
+    ],
+)
+def test_a_failed_later_link_keeps_what_was_accepted_and_can_be_tried_again(
+    plan: RunPlan, store: Store, error: Exception, state: str
+) -> None:
+    scheduler = ScriptedScheduler(store, plan, fail_at(3, error))
+    with pytest.raises(PartialChain, match=rf"2 of 3 links .* {error}"):
         submit_chain(plan, store, scheduler)
-    assert [link.state for link in store.links(plan.run_id)] == ["queued", "queued", "refused"]
+    assert [link.state for link in store.links(plan.run_id)] == ["queued", "queued", state]
     assert scheduler.requests[-1] == ("start", "101", "102")
+    if state == "intended":
+        return  # whether it has a job is not known
     scheduler.before = lambda number: None
     assert submit_chain(plan, store, scheduler).job_ids == ("101", "102", "103")
     assert scheduler.requests[-2:] == [("submit", "3", "102"), ("start", "103")], "nothing is submitted twice"

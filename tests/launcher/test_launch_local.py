@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -234,3 +236,37 @@ def test_a_work_root_that_cannot_be_written_is_one_line(
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("launch: error: the snapshot of the source could not be made")
     assert work_root in error
+
+
+def test_a_live_run_of_the_same_name_is_shown_loudly_before_the_question(
+    project: Path, run_json: Json, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_id = run_json(SPEC, "--yes", "--set=config.max_steps=100000", "--set=chain.walltime=00:10:00")["run_id"]
+    loud = f"launch: A RUN OF THIS NAME IS LIVE: {run_id}, "
+    for arguments, code in (([SPEC], 2), ([SPEC, "--dry-run"], 0), ([SPEC, "--json"], 2)):
+        assert run_cli([*arguments, SITE]) == code
+        captured = capsys.readouterr()
+        (line,) = [line for line in captured.err.splitlines() if line.startswith(loud)]
+        assert f"by {getpass.getuser()} on {socket.gethostname()}" in line
+        assert line.endswith(f"launch cancel {run_id}")
+        assert "LIVE" not in captured.out
+    assert run_cli([SPEC, SITE, "--set=name=other"]) == 2
+    assert "LIVE" not in capsys.readouterr().err
+    assert run_cli(["cancel", run_id, SITE, "--yes", "--now"]) == 0
+    capsys.readouterr()
+    assert run_cli([SPEC, SITE]) == 2
+    assert "LIVE" not in capsys.readouterr().err
+    assert len(list((project / "work" / "runs").iterdir())) == 1
+
+
+def test_ctrl_c_in_the_middle_of_a_submission_says_what_of_it_may_go_on(
+    project: Path, run_json: Json, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("launcher.scheduler.local.LocalScheduler.start", interrupted)
+    assert run_cli([SPEC, SITE, "--yes"]) == 130
+    error = capsys.readouterr().err
+    (status,) = run_json("status")["runs"]
+    assert f"launch cancel {status['run_id']} ends them" in error
