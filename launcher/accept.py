@@ -257,7 +257,8 @@ class Evidence:
 
     checks: tuple[Check, ...]
     accepted_at: float  # unix seconds
-    sha256: str  # of the file
+    manifest_sha256: str
+    sha256: str  # of the evidence file
 
 
 def read_evidence(path: Path) -> Evidence | None:
@@ -266,7 +267,8 @@ def read_evidence(path: Path) -> Evidence | None:
         content = path.read_bytes()
         raw = json.loads(content)
         checks = tuple(Check(**check) for check in raw["checks"])
-        return Evidence(checks, float(raw["accepted_at"]), hashlib.sha256(content).hexdigest())
+        manifest, sha256 = str(raw["manifest_sha256"]), hashlib.sha256(content).hexdigest()
+        return Evidence(checks, float(raw["accepted_at"]), manifest, sha256)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -96,7 +96,7 @@ def newest_complete(paths: RunPaths) -> int | None:
     for manifest in paths.checkpoints.glob("step=*/manifest.json"):
         try:
             step = int(json.loads(manifest.read_text())["step"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
             continue
         newest = step if newest is None else max(newest, step)
     return newest

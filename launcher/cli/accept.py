@@ -28,7 +28,7 @@ def accept(run: str, step: int | None, site: str | None, work_root: str | None, 
     and a step with finite loss and gradient norm must follow, or the run end there. Exits with 8 at
     the first check that fails.
     """
-    from launcher.accept import complete_steps, judge, read_evidence, write_evidence
+    from launcher.accept import complete_steps, judge, read_evidence, read_manifest, write_evidence
     from launcher.errors import NotAccepted, UsageError
 
     opened = open_runs(site, work_root, run)
@@ -50,6 +50,10 @@ def accept(run: str, step: int | None, site: str | None, work_root: str | None, 
         raise NotAccepted(f"{row.run_id} has no checkpoint of step {step}; complete are: {known}")
     recorded = read_evidence(row.paths.evidence(step))
     if recorded is not None:
+        manifest = read_manifest(row.paths.checkpoint(step))
+        if isinstance(manifest, str) or manifest.sha256 != recorded.manifest_sha256:
+            why = manifest if isinstance(manifest, str) else "its manifest is not the one that was accepted"
+            raise NotAccepted(f"step {step} of {row.run_id} was accepted and has changed since: {why}")
         if step not in [accepted.step for accepted in opened.store.acceptances(row.run_id)]:
             # The launcher was killed between the evidence and its row.
             path = row.paths.evidence(step)

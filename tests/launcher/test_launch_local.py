@@ -214,6 +214,20 @@ def test_evidence_without_its_row_gets_one_and_damaged_evidence_is_made_anew(pro
     assert json.loads(evidence.read_text())["checks"] == again["checks"]
 
 
+def test_an_accepted_checkpoint_that_changed_since_is_not_called_accepted(
+    project: Path, run_json: Json, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli([SPEC, SITE, "--yes", "--wait"]) == 0
+    run_json("accept", "@last")
+    manifest = next((project / "work" / "runs").glob("*/checkpoints/step=00000006/manifest.json"))
+    manifest.write_text(manifest.read_text() + " ")
+    for words in ("its manifest is not the one that was accepted", "no manifest.json in"):
+        capsys.readouterr()
+        assert run_cli(["accept", "@last", "--step=6", SITE]) == 8
+        assert f"was accepted and has changed since: {words}" in capsys.readouterr().err
+        manifest.unlink(missing_ok=True)
+
+
 def test_dtypes_are_compared_with_the_newest_accepted_step_that_is_still_there(project: Path, run_json: Json) -> None:
     changes = ("--set=config.max_steps=9", "--set=config.fault.bfloat16_from=9")
     assert run_cli([SPEC, SITE, "--yes", "--wait", *changes]) == 0
@@ -270,3 +284,11 @@ def test_ctrl_c_in_the_middle_of_a_submission_says_what_of_it_may_go_on(
     error = capsys.readouterr().err
     (status,) = run_json("status")["runs"]
     assert f"launch cancel {status['run_id']} ends them" in error
+
+
+def test_a_secret_of_the_callers_shell_ends_in_no_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_TOKEN", "hunter2-hunter2")
+    assert run_cli([SPEC, SITE, "--yes", "--wait"]) == 0
+    files = [path for path in (project / "work").rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if b"hunter2" in path.read_bytes()]
