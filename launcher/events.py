@@ -92,7 +92,7 @@ def read_lines(path: Path, offset: int, run_id: str) -> tuple[list[dict[str, Any
 
 
 def exit_records(store: Store, run_id: str) -> dict[tuple[int, str], ExitRecord]:
-    """The newest exit record of each (link, job id). One that this launcher cannot read is left out: the queue speaks."""
+    """The newest exit record of each (link, job id), without those that this launcher cannot read."""
     sql = "select payload from events where run_id = ? and kind = 'exit' order by time, rowid"
     records = {}
     for row in store.query(sql, (run_id,)):
