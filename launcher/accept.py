@@ -231,7 +231,7 @@ def read_manifest(folder: Path) -> Manifest | str:
             },
             sha256=hashlib.sha256(content).hexdigest(),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         return f"{MANIFEST} is not as docs/contract.md says: {type(error).__name__}: {error}"
 
 
@@ -249,6 +249,28 @@ def accepted_steps(paths: RunPaths) -> list[int]:
     """Steps that have evidence, ascending. The files are the truth."""
     digits = (path.stem.removeprefix("step=") for path in paths.accepted.glob("step=*.json"))
     return sorted(int(step) for step in digits if step.isdigit())
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the evidence file of an accepted step says."""
+
+    checks: tuple[Check, ...]
+    accepted_at: float  # unix seconds
+    manifest_sha256: str
+    sha256: str  # of the evidence file
+
+
+def read_evidence(path: Path) -> Evidence | None:
+    """The evidence in a file; None where there is none that can be read."""
+    try:
+        content = path.read_bytes()
+        raw = json.loads(content)
+        checks = tuple(Check(**check) for check in raw["checks"])
+        manifest, sha256 = str(raw["manifest_sha256"]), hashlib.sha256(content).hexdigest()
+        return Evidence(checks, float(raw["accepted_at"]), manifest, sha256)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def write_evidence(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from launcher.errors import PartialChain, PreflightError, SubmissionRefused, SubmissionUnsure
+from launcher.errors import LockHeld, PartialChain, PreflightError, SubmissionRefused, SubmissionUnsure
 from launcher.intents import Intent, new_intent, write_intent
 from launcher.records import LinkState, RunPlan
 from launcher.scheduler.base import Job, JobState, QueueUnavailable, Scheduler
@@ -46,8 +46,9 @@ def submit_chain(
     Raises:
         SubmissionRefused: the first link was refused; no job exists.
         SubmissionUnsure: it is not known whether the last tried link has a job; nothing more was submitted.
-        PartialChain: some links were accepted, then one refused.
+        PartialChain: some links were accepted, then one was not.
         PreflightError: the scheduler's programs are not here.
+        LockHeld: another process kept the database locked.
     """
     known = {link.number: link for link in store.links(plan.run_id)}
     job_ids: list[str] = []
@@ -62,7 +63,7 @@ def submit_chain(
             raise SubmissionUnsure(f"link {number} of {plan.run_id} may have a job already; see launch status")
         try:
             job_id, note = _submit_link(plan, number, job_ids[-1] if job_ids else None, store, scheduler, pauses)
-        except SubmissionRefused as error:
+        except (SubmissionRefused, PreflightError, LockHeld) as error:  # refused; sbatch or the database went away
             if not job_ids:
                 raise
             scheduler.start(plan, new)
@@ -134,17 +135,19 @@ def cancel_run(
     seconds (None: the run's save margin; 0: no soft signal).
 
     Raises:
-        QueueUnavailable: could not ask; the stop file is in place all the same.
+        QueueUnavailable: could not ask; its text says whether the stop file is in place.
     """
-    run.paths.stop.write_text(f"cancelled by {getpass.getuser()} at {time.time():.0f}\n")
+    stop = f"the stop file of {run.run_id} is in place, so no link of it trains on"
+    try:
+        run.paths.stop.write_text(f"cancelled by {getpass.getuser()} at {time.time():.0f}\n")
+    except OSError as error:  # the run directory was removed, or its disk is full: its jobs must end all the more
+        stop = f"its stop file cannot be written ({error.strerror}: {run.paths.stop})"
+        report(stop)
     wait = run.save_margin_seconds if save_wait is None else save_wait
     try:
         return _cancel(run, scheduler, report, wait, look_seconds)
     except QueueUnavailable as error:
-        raise QueueUnavailable(
-            f"{error}. The stop file of {run.run_id} is in place, so no link of it trains on; "
-            f"cancel again when the queue answers"
-        ) from error
+        raise QueueUnavailable(f"{error}; {stop}") from error
 
 
 def _cancel(

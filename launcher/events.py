@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher.records import LinkOutcome
 from launcher.store import RunRow, Store
 
 
@@ -20,7 +21,7 @@ class ExitRecord:
 
     link: int
     job_id: str
-    outcome: str  # a LinkOutcome's word
+    outcome: LinkOutcome
     exit_code: int
     signal: int
     step: int
@@ -85,27 +86,30 @@ def read_lines(path: Path, offset: int, run_id: str) -> tuple[list[dict[str, Any
                     "payload": json.dumps(event),
                 }
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             continue
     return rows, offset + len(whole)
 
 
 def exit_records(store: Store, run_id: str) -> dict[tuple[int, str], ExitRecord]:
-    """The newest exit record of each (link, job id)."""
+    """The newest exit record of each (link, job id), without those that this launcher cannot read."""
     sql = "select payload from events where run_id = ? and kind = 'exit' order by time, rowid"
     records = {}
     for row in store.query(sql, (run_id,)):
         event = json.loads(row["payload"])
-        record = ExitRecord(
-            link=int(event["link"]),
-            job_id=str(event["job"]),
-            outcome=str(event["outcome"]),
-            exit_code=int(event["exit_code"]),
-            signal=int(event["signal"]),
-            step=int(event["step"]),
-            start_step=int(event["start_step"]),
-            detail=str(event.get("detail", "")),
-        )
+        try:
+            record = ExitRecord(
+                link=int(event["link"]),
+                job_id=str(event["job"]),
+                outcome=LinkOutcome(event["outcome"]),
+                exit_code=int(event["exit_code"]),
+                signal=int(event["signal"]),
+                step=int(event["step"]),
+                start_step=int(event["start_step"]),
+                detail=str(event.get("detail", "")),
+            )
+        except (KeyError, ValueError, TypeError, OverflowError):
+            continue
         records[record.link, record.job_id] = record
     return records
 
@@ -116,6 +120,10 @@ def beacons(store: Store, run_id: str) -> dict[int, Beacon]:
     found = {}
     for row in store.query(sql, (run_id,)):
         event = json.loads(row["payload"])
-        beacon = Beacon(int(event["link"]), str(event["job"]), str(event["node"]), event["time"], event["end"])
+        try:
+            times = float(event["time"]), float(event["end"])
+        except (KeyError, ValueError, TypeError, OverflowError):
+            continue
+        beacon = Beacon(int(event["link"]), str(event["job"]), str(event["node"]), *times)
         found[beacon.link] = beacon
     return found

@@ -84,7 +84,7 @@ def _ended(link: LinkRow, outcome: LinkOutcome, detail: str) -> LinkRow:
 
 def _recorded(link: LinkRow, record: ExitRecord, job: Job | None) -> LinkRow:
     """The exit record's outcome. "Cancelled" only means that SIGTERM came; the scheduler's word says by what."""
-    outcome, detail, word = LinkOutcome(record.outcome), record.detail, job.word.split()[0] if job else ""
+    outcome, detail, word = record.outcome, record.detail, job.word.split()[0] if job else ""
     if outcome is LinkOutcome.CANCELLED and word not in ("", "CANCELLED", "COMPLETED", "FAILED"):
         return _ended(link, _OUTCOME_OF_WORD.get(word, LinkOutcome.CRASHED), f"{word}; {detail}")
     return _ended(link, outcome, detail)

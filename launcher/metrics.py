@@ -42,7 +42,7 @@ def parse_steps(lines: Iterable[bytes]) -> list[StepLine]:
                 skipped=bool(value["skipped"]),
                 grad_norm=_number(value.get("grad_norm")),
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             continue
     return [steps[step] for step in sorted(steps)]
 

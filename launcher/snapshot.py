@@ -91,9 +91,9 @@ def make_snapshot(tree: SourceTree, work_root: Path, progress: Callable[[int], N
     final = snapshot_path(work_root, tree.sha256)
     if is_made(final):
         return final
-    final.parent.mkdir(parents=True, exist_ok=True)
     temporary = final.parent / f".making-{tree.sha256[:12]}-{secrets.token_hex(4)}"
     try:
+        final.parent.mkdir(parents=True, exist_ok=True)
         _copy(tree, temporary, progress)
         os.rename(temporary, final)
     except OSError as error:

@@ -96,7 +96,7 @@ def newest_complete(paths: RunPaths) -> int | None:
     for manifest in paths.checkpoints.glob("step=*/manifest.json"):
         try:
             step = int(json.loads(manifest.read_text())["step"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
             continue
         newest = step if newest is None else max(newest, step)
     return newest
@@ -132,6 +132,8 @@ def still_submitting(run: RunRow, links: Sequence[LinkRow]) -> bool:
 def find_alarms(run: RunRow, links: Sequence[LinkRow], phase: RunPhase, step: int, checkpoint: int | None) -> list[str]:
     """What somebody should look at, one line each, the gravest first."""
     alarms = []
+    if not run.run_dir.is_dir():
+        alarms.append(f"its directory {run.run_dir} is gone; links that are left: launch cancel {run.run_id}")
     for link in links:
         where = f"link {link.number}" + (f" (job {link.job_id})" if link.job_id else "")
         if link.state in (LinkState.UNSURE, LinkState.REFUSED):

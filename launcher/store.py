@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.errors import LockHeld, UsageError
+from launcher.errors import LockHeld, PreflightError, UsageError
 from launcher.records import Backend, LinkOutcome, LinkState, RunPaths, RunPlan
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ class Store:
 
         Raises:
             LockHeld: another process kept it locked for 30 seconds.
+            PreflightError: it cannot be used (no SQLite file, a disk that refuses), or the work root not be made.
         """
         from sqlite_utils import Database
 
@@ -146,10 +147,15 @@ class Store:
             if not path.exists():
                 return cls(None, path)
             address = f"{path.absolute().as_uri()}?mode=ro"
-            return cls(Database(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)), path)
-        work_root.mkdir(parents=True, exist_ok=True)
+            with _worded(path):
+                return cls(Database(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)), path)
+        try:
+            work_root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PreflightError(f"work root {work_root} cannot be made: {error.strerror}") from None
         # isolation_level None: no implicit BEGIN; `writing` says when a transaction starts, and how.
-        connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+        with _worded(path):
+            connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         store = cls(Database(connection), path)
         with store.writing() as db:
             if "meta" not in db.table_names():
@@ -172,24 +178,21 @@ class Store:
         if self.db is None:
             raise ValueError("this store was opened for reading")
         connection = self.db.conn
-        try:
+        with _worded(self.path):
             connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error):
+            try:
+                yield self.db
+            except BaseException:
+                connection.rollback()
                 raise
-            raise LockHeld(
-                f"{self.path} was locked by another launcher for {BUSY_SECONDS:.0f} s; `fuser {self.path}` says by whom"
-            ) from error
-        try:
-            yield self.db
-        except BaseException:
-            connection.rollback()
-            raise
-        connection.commit()
+            connection.commit()
 
     def query(self, sql: str, values: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
         """Rows of a SELECT; none where there is no database yet."""
-        return [] if self.db is None else list(self.db.query(sql, values))
+        if self.db is None:
+            return []
+        with _worded(self.path):
+            return list(self.db.query(sql, values))
 
     # Runs
 
@@ -281,6 +284,23 @@ class Store:
         """Accepted checkpoints by step."""
         rows = self.query("select * from acceptances where run_id = ? order by step", (run_id,))
         return [AcceptanceRow(**{**row, "evidence": Path(row["evidence"])}) for row in rows]
+
+
+@contextmanager
+def _worded(path: Path) -> Iterator[None]:
+    """SQLite's complaints about the file as errors that a person can act on; about our own SQL as they are."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if "locked" in str(error):
+            raise LockHeld(
+                f"{path} was locked by another launcher for {BUSY_SECONDS:.0f} s; `fuser {path}` says by whom"
+            ) from error
+        if type(error) not in (sqlite3.DatabaseError, sqlite3.OperationalError) or "no such" in str(error):
+            raise
+        raise PreflightError(
+            f"{path} cannot be used: {error}: mend or restore it; moved away, it is made anew and knows new runs only"
+        ) from error
 
 
 def _run_row(row: dict[str, Any]) -> RunRow:

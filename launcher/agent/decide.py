@@ -91,7 +91,7 @@ def last_metrics_step(run: Path) -> int:
     for line in reversed(lines):
         try:
             return int(json.loads(line)["step"])
-        except (ValueError, KeyError, TypeError):  # torn, or the first, which the tail cut off
+        except (ValueError, KeyError, TypeError, OverflowError):  # torn, or the first, which the tail cut off
             continue
     return 0
 
@@ -102,7 +102,7 @@ def newest_checkpoint(run: Path) -> tuple[int, str]:
     for manifest in run.glob("checkpoints/step=*/manifest.json"):
         try:
             step = int(json.loads(manifest.read_text())["step"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
             continue
         if step > best[0]:
             best = (step, manifest.parent.name)

@@ -11,7 +11,7 @@ import click
 from launcher.cli.common import console, find_run, json_option, note, open_runs, place_options, print_json
 
 if TYPE_CHECKING:
-    from launcher.accept import Check, Listing, Observation
+    from launcher.accept import Check, Evidence, Listing, Observation
     from launcher.store import RunRow
 
 
@@ -28,7 +28,7 @@ def accept(run: str, step: int | None, site: str | None, work_root: str | None, 
     and a step with finite loss and gradient norm must follow, or the run end there. Exits with 8 at
     the first check that fails.
     """
-    from launcher.accept import accepted_steps, complete_steps, judge, write_evidence
+    from launcher.accept import complete_steps, judge, read_evidence, read_manifest, write_evidence
     from launcher.errors import NotAccepted, UsageError
 
     opened = open_runs(site, work_root, run)
@@ -48,8 +48,17 @@ def accept(run: str, step: int | None, site: str | None, work_root: str | None, 
     elif not row.paths.checkpoint(step).is_dir():
         known = ", ".join(str(number) for number in complete) or "none"
         raise NotAccepted(f"{row.run_id} has no checkpoint of step {step}; complete are: {known}")
-    if step in accepted_steps(row.paths):
-        _report_known(row, step, as_json)
+    recorded = read_evidence(row.paths.evidence(step))
+    if recorded is not None:
+        manifest = read_manifest(row.paths.checkpoint(step))
+        if isinstance(manifest, str) or manifest.sha256 != recorded.manifest_sha256:
+            why = manifest if isinstance(manifest, str) else "its manifest is not the one that was accepted"
+            raise NotAccepted(f"step {step} of {row.run_id} was accepted and has changed since: {why}")
+        if step not in [accepted.step for accepted in opened.store.acceptances(row.run_id)]:
+            # The launcher was killed between the evidence and its row.
+            path = row.paths.evidence(step)
+            opened.store.add_acceptance(row.run_id, step, path, recorded.sha256, recorded.accepted_at)
+        _report_known(row, step, recorded, as_json)
         return
     seen = _observe(row, step)
     checks = judge(seen)
@@ -81,12 +90,9 @@ def accept(run: str, step: int | None, site: str | None, work_root: str | None, 
         click.echo(f"accepted step {step} of {row.run_id}: {evidence}")
 
 
-def _report_known(row: RunRow, step: int, as_json: bool) -> None:
-    import json
-
+def _report_known(row: RunRow, step: int, known: Evidence, as_json: bool) -> None:
     evidence = row.paths.evidence(step)
     if as_json:
-        checks = json.loads(evidence.read_text())["checks"]
         print_json(
             {
                 "version": 1,
@@ -95,7 +101,7 @@ def _report_known(row: RunRow, step: int, as_json: bool) -> None:
                 "accepted": True,
                 "already": True,
                 "evidence": evidence,
-                "checks": checks,
+                "checks": [vars(check) for check in known.checks],
             }
         )
         return
@@ -114,10 +120,13 @@ def _observe(row: RunRow, step: int) -> Observation:
     _wait(interval, step, first)
     second = list_files(folder)
     apart = time.monotonic() - started
-    before = [number for number in accepted_steps(row.paths) if number < step]
-    reference = read_manifest(row.paths.checkpoint(before[-1])) if before else None
-    if isinstance(reference, str):
-        note(f"the accepted step {before[-1]} cannot be compared with: {reference}")
+    reference = None
+    for number in reversed([number for number in accepted_steps(row.paths) if number < step]):
+        found = read_manifest(row.paths.checkpoint(number))
+        if not isinstance(found, str):
+            reference = found
+            break
+        note(f"the accepted step {number} cannot be compared with: {found}")
     return Observation(
         step=step,
         target_step=row.target_step,
@@ -125,7 +134,7 @@ def _observe(row: RunRow, step: int) -> Observation:
         second=second,
         interval_seconds=apart,
         manifest=read_manifest(folder),
-        reference=None if isinstance(reference, str) else reference,
+        reference=reference,
         metrics=read_steps(row.paths.metrics),
     )
 

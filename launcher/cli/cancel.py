@@ -43,8 +43,7 @@ def cancel(run: str, site: str | None, work_root: str | None, yes: bool, now: bo
         report = cancel_run(row, opened.store, scheduler, note, save_wait=0.0 if now else None)
     except QueueUnavailable as error:
         raise SubmissionUnsure(
-            f"the scheduler cannot be asked ({error}); the stop file is in place, so no link goes on for long: "
-            f"run `launch cancel {row.run_id}` again when it answers"
+            f"the scheduler cannot be asked: {error}: run `launch cancel {row.run_id}` again when it answers"
         ) from None
     if report.survivors:
         left = ", ".join(f"{job.job_id} ({job.word})" for job in report.survivors)

@@ -9,11 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from launcher.cli.common import confirm, console, json_option, note, print_json, site_option, spinner
+from launcher.cli.common import (
+    confirm,
+    console,
+    duration,
+    json_option,
+    note,
+    open_runs,
+    print_json,
+    site_option,
+    spinner,
+)
 
 if TYPE_CHECKING:
     from launcher.plan import Launch
     from launcher.records import RunPlan
+    from launcher.store import RunRow
 
 
 @click.command()
@@ -45,6 +56,7 @@ def run(
         return
     if not as_json:
         show_plan(launch)
+    note_live_runs(launch, refresh=True)
     confirm(f"Launch {launch.plan.chain.links} links of {launch.plan.run_id}?", yes)
     _carry_out(launch, as_json)
     if wait:
@@ -102,6 +114,44 @@ def show_plan(launch: Launch) -> None:
     console(stderr=True).print(table)
 
 
+def note_live_runs(launch: Launch, refresh: bool) -> None:
+    """One loud line for each run of this name that is not over: the same experiment is easily launched twice.
+
+    `refresh`: bring what is known of them up to date first (a dry run asks no scheduler and writes nothing).
+    """
+    from launcher.judge import is_open
+    from launcher.status import read_status
+
+    runs = open_runs(None, str(launch.plan.site.work_root))
+    try:
+        for run in runs.store.runs():
+            if run.name != launch.plan.name or not any(is_open(link) for link in runs.store.links(run.run_id)):
+                continue
+            if refresh:
+                runs.refresh(run)
+            now = time.time()
+            status = read_status(run, runs.store, now)
+            if not status.over:
+                note(
+                    f"A RUN OF THIS NAME IS LIVE: {run.run_id}, {status.phase} at step {status.step or 0} of "
+                    f"{status.target_step}, launched {duration(now - run.created)} ago {_by_whom(run)}; this launch "
+                    f"is another run beside it; to end that one: launch cancel {run.run_id}"
+                )
+    finally:
+        runs.store.close()
+
+
+def _by_whom(run: RunRow) -> str:
+    """Who launched a run, from its run.json."""
+    import json
+
+    try:
+        record = json.loads(run.paths.run_json.read_text())
+        return f"by {record['user']} on {record['host']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"(by whom cannot be read in {run.paths.run_json})"
+
+
 def submit_lines(plan: RunPlan) -> list[list[str]]:
     """The sbatch command of every link; the id of the link before is only known then."""
     from launcher.render import submit_command
@@ -134,6 +184,7 @@ def _print_dry_run(launch: Launch, as_json: bool) -> None:
         )
         return
     show_plan(launch)
+    note_live_runs(launch, refresh=False)
     if slurm:
         note("the chain would be submitted with:")
         for command in submit_lines(plan):
@@ -168,6 +219,12 @@ def _carry_out(launch: Launch, as_json: bool) -> None:
         store.add_run(plan, launch.spec.path, time.time())
         with spinner("submitting the chain"):
             report = submit_chain(plan, store, scheduler_for(plan.site.backend, plan.site.work_root))
+    except KeyboardInterrupt:
+        note(
+            f"links that were submitted go on: launch status {plan.run_id} shows them, "
+            f"launch cancel {plan.run_id} ends them"
+        )
+        raise
     finally:
         store.close()
     for line in report.notes:

@@ -56,13 +56,16 @@ def write_state(links: Path, state: SupervisorState) -> None:
 
 
 def read_state(links: Path) -> SupervisorState | None:
-    """The state, or None where no supervisor has written one."""
+    """The state, or None where there is none that can be read.
+
+    One damaged file must not hide every other run; a supervisor that lives writes its file anew every few seconds.
+    """
     try:
         values = json.loads((links / FILE).read_text())
-    except FileNotFoundError:
+        turns = tuple(Turn(**{**turn, "state": TurnState(turn["state"])}) for turn in values["turns"])
+        return SupervisorState(**{**values, "turns": turns})
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    turns = tuple(Turn(**{**turn, "state": TurnState(turn["state"])}) for turn in values["turns"])
-    return SupervisorState(**{**values, "turns": turns})
 
 
 def cancel_file(links: Path, number: int) -> Path:

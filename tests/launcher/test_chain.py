@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from launcher.chain import cancel_run, submit_chain
-from launcher.errors import PartialChain, SubmissionRefused, SubmissionUnsure
+from launcher.errors import LockHeld, PartialChain, PreflightError, SubmissionRefused, SubmissionUnsure
 from launcher.intents import read_intent
 from launcher.reconcile import reconcile
 from launcher.records import LinkState, RunPlan
 from launcher.scheduler.base import Job, JobEnd, JobState, QueueUnavailable
+from launcher.status import read_status
 from launcher.store import Store
 from tests.launcher.plans import make_plan, remember
 
@@ -111,12 +113,24 @@ def test_a_refused_first_link_leaves_no_job(plan: RunPlan, store: Store) -> None
     assert [link.state for link in store.links(plan.run_id)] == [LinkState.REFUSED]
 
 
-def test_a_refused_later_link_keeps_what_was_accepted_and_can_be_tried_again(plan: RunPlan, store: Store) -> None:
-    scheduler = ScriptedScheduler(store, plan, fail_at(3, SubmissionRefused("AssocMaxSubmitJobLimit")))
-    with pytest.raises(PartialChain, match=r"2 of 3 links .* AssocMaxSubmitJobLimit"):
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (SubmissionRefused("AssocMaxSubmitJobLimit"), "refused"),
+        (PreflightError("sbatch is not on PATH here"), "refused"),
+        (LockHeld("launcher.db was locked"), "intended"),
+    ],
+)
+def test_a_failed_later_link_keeps_what_was_accepted_and_can_be_tried_again(
+    plan: RunPlan, store: Store, error: Exception, state: str
+) -> None:
+    scheduler = ScriptedScheduler(store, plan, fail_at(3, error))
+    with pytest.raises(PartialChain, match=rf"2 of 3 links .* {error}"):
         submit_chain(plan, store, scheduler)
-    assert [link.state for link in store.links(plan.run_id)] == ["queued", "queued", "refused"]
+    assert [link.state for link in store.links(plan.run_id)] == ["queued", "queued", state]
     assert scheduler.requests[-1] == ("start", "101", "102")
+    if state == "intended":
+        return  # whether it has a job is not known
     scheduler.before = lambda number: None
     assert submit_chain(plan, store, scheduler).job_ids == ("101", "102", "103")
     assert scheduler.requests[-2:] == [("submit", "3", "102"), ("start", "103")], "nothing is submitted twice"
@@ -241,6 +255,18 @@ def test_what_survives_a_cancel_is_reported(plan: RunPlan, store: Store, monkeyp
 def test_a_cancel_that_cannot_ask_leaves_the_stop_file_and_says_so(plan: RunPlan, store: Store) -> None:
     scheduler = running_chain(plan, store)
     scheduler.down = True
-    with pytest.raises(QueueUnavailable, match=r"did not answer.*The stop file of .* is in place"):
+    with pytest.raises(QueueUnavailable, match=r"did not answer.*the stop file of .* is in place"):
         cancel_run(store.find_run("@last"), store, scheduler, lambda text: None)
     assert plan.paths.stop.exists()
+
+
+def test_a_run_whose_directory_was_removed_is_said_so_and_can_be_cancelled(plan: RunPlan, store: Store) -> None:
+    scheduler = running_chain(plan, store)
+    shutil.rmtree(plan.paths.root)
+    reconcile(store, store.find_run("@last"), scheduler=scheduler, force=True)
+    alarms = read_status(store.find_run("@last"), store, 0.0).alarms
+    assert alarms[0].startswith(f"its directory {plan.paths.root} is gone")
+    told: list[str] = []
+    report = cancel_run(store.find_run("@last"), store, scheduler, told.append, look_seconds=0.0)
+    assert told[0].startswith("its stop file cannot be written (No such file or directory")
+    assert (set(report.cancelled), report.survivors) == ({"101", "102", "103"}, ())

@@ -89,3 +89,13 @@ def test_beacons_say_which_job_a_link_has(store: Store, run: RunRow) -> None:
     ingest_events(store, run)
     assert (beacons(store, run.run_id)[1].job_id, beacons(store, run.run_id)[1].node) == ("7", "n1")
     assert beacons(store, "another run") == {}
+
+
+@pytest.mark.parametrize("change", [{"outcome": "a word of a later version"}, {"step": None}, {"step": float("inf")}])
+def test_an_exit_record_that_cannot_be_read_hides_no_other(
+    store: Store, run: RunRow, change: dict[str, object]
+) -> None:
+    odd = {**json.loads(exit_line("a", "finished", 3.0)), **change}
+    (run.paths.events / "7.n1.jsonl").write_text(json.dumps(odd) + "\n" + exit_line("b", "crashed", 2.0))
+    ingest_events(store, run)
+    assert [record.outcome for record in exit_records(store, run.run_id).values()] == ["crashed"]

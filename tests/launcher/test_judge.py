@@ -25,7 +25,7 @@ def job(word: str, state: JobState, job_id: str = "7", reason: str = "") -> Job:
 
 
 def record(outcome: str) -> ExitRecord:
-    return ExitRecord(1, "7", outcome, 0, 0, 20, 10, "its own words")
+    return ExitRecord(1, "7", LinkOutcome(outcome), 0, 0, 20, 10, "its own words")
 
 
 RUNNING = job("RUNNING", JobState.RUNNING)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
+import hashlib
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -193,3 +197,98 @@ def test_any_program_that_keeps_the_contract_can_be_launched(project: Path, run_
     )
     assert run_cli(["experiments/any.yaml", SITE, "--yes", "--wait"]) == 0
     assert run_json("accept", "any")["step"] == 5
+
+
+def test_evidence_without_its_row_gets_one_and_damaged_evidence_is_made_anew(project: Path, run_json: Json) -> None:
+    assert run_cli([SPEC, SITE, "--yes", "--wait"]) == 0
+    first = run_json("accept", "@last")
+    evidence = Path(first["evidence"])
+    with Store.open(project / "work").writing() as db:  # as after a kill between the evidence and its row
+        db.execute("delete from acceptances")
+    assert run_json("accept", "@last")["already"]
+    (row,) = Store.open(project / "work", read_only=True).acceptances(first["run_id"])
+    assert (row.step, row.evidence, row.sha256) == (6, evidence, hashlib.sha256(evidence.read_bytes()).hexdigest())
+    evidence.write_text("{")
+    again = run_json("accept", "@last")
+    assert (again["accepted"], again["already"]) == (True, False)
+    assert json.loads(evidence.read_text())["checks"] == again["checks"]
+
+
+def test_an_accepted_checkpoint_that_changed_since_is_not_called_accepted(
+    project: Path, run_json: Json, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli([SPEC, SITE, "--yes", "--wait"]) == 0
+    run_json("accept", "@last")
+    manifest = next((project / "work" / "runs").glob("*/checkpoints/step=00000006/manifest.json"))
+    manifest.write_text(manifest.read_text() + " ")
+    for words in ("its manifest is not the one that was accepted", "no manifest.json in"):
+        capsys.readouterr()
+        assert run_cli(["accept", "@last", "--step=6", SITE]) == 8
+        assert f"was accepted and has changed since: {words}" in capsys.readouterr().err
+        manifest.unlink(missing_ok=True)
+
+
+def test_dtypes_are_compared_with_the_newest_accepted_step_that_is_still_there(project: Path, run_json: Json) -> None:
+    changes = ("--set=config.max_steps=9", "--set=config.fault.bfloat16_from=9")
+    assert run_cli([SPEC, SITE, "--yes", "--wait", *changes]) == 0
+    assert run_json("accept", "@last", "--step=3")["accepted"]
+    assert run_json("accept", "@last", "--step=6")["accepted"]
+    run = Path(run_json("status")["runs"][0]["run_dir"])
+    shutil.rmtree(run / "checkpoints" / "step=00000006")
+    refused = run_json("accept", "@last", code=8)
+    (failed,) = [check for check in refused["checks"] if not check["passed"]]
+    assert (failed["name"], failed["detail"].split(":")[0]) == ("dtypes", "against accepted step 3")
+
+
+@pytest.mark.parametrize("work_root", ["/dev/null/x", "/proc/nowhere"])
+def test_a_work_root_that_cannot_be_written_is_one_line(
+    project: Path, capsys: pytest.CaptureFixture[str], work_root: str
+) -> None:
+    profile = project / "site_profiles" / "here.yaml"
+    profile.write_text(f"{profile.read_text()}work_root: {work_root}\n")
+    assert run_cli([SPEC, SITE, "--yes"]) == 4
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("launch: error: the snapshot of the source could not be made")
+    assert work_root in error
+
+
+def test_a_live_run_of_the_same_name_is_shown_loudly_before_the_question(
+    project: Path, run_json: Json, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_id = run_json(SPEC, "--yes", "--set=config.max_steps=100000", "--set=chain.walltime=00:10:00")["run_id"]
+    loud = f"launch: A RUN OF THIS NAME IS LIVE: {run_id}, "
+    for arguments, code in (([SPEC], 2), ([SPEC, "--dry-run"], 0), ([SPEC, "--json"], 2)):
+        assert run_cli([*arguments, SITE]) == code
+        captured = capsys.readouterr()
+        (line,) = [line for line in captured.err.splitlines() if line.startswith(loud)]
+        assert f"by {getpass.getuser()} on {socket.gethostname()}" in line
+        assert line.endswith(f"launch cancel {run_id}")
+        assert "LIVE" not in captured.out
+    assert run_cli([SPEC, SITE, "--set=name=other"]) == 2
+    assert "LIVE" not in capsys.readouterr().err
+    assert run_cli(["cancel", run_id, SITE, "--yes", "--now"]) == 0
+    capsys.readouterr()
+    assert run_cli([SPEC, SITE]) == 2
+    assert "LIVE" not in capsys.readouterr().err
+    assert len(list((project / "work" / "runs").iterdir())) == 1
+
+
+def test_ctrl_c_in_the_middle_of_a_submission_says_what_of_it_may_go_on(
+    project: Path, run_json: Json, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("launcher.scheduler.local.LocalScheduler.start", interrupted)
+    assert run_cli([SPEC, SITE, "--yes"]) == 130
+    error = capsys.readouterr().err
+    (status,) = run_json("status")["runs"]
+    assert f"launch cancel {status['run_id']} ends them" in error
+
+
+def test_a_secret_of_the_callers_shell_ends_in_no_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_TOKEN", "hunter2-hunter2")
+    assert run_cli([SPEC, SITE, "--yes", "--wait"]) == 0
+    files = [path for path in (project / "work").rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if b"hunter2" in path.read_bytes()]

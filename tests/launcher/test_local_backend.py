@@ -202,3 +202,13 @@ def test_the_running_link_holds_the_lock_and_a_second_supervisor_is_refused(tmp_
         scheduler.start(plan, [f"local-{plan.token}-0002"])
     cancel_run(run, store, scheduler, lambda text: None, look_seconds=0.1)
     assert not (plan.paths.root / "lock").exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}'])
+def test_a_damaged_state_file_hides_no_other_run(tmp_path: Path, content: str) -> None:
+    plan = make_plan(tmp_path, links=1)
+    damaged = tmp_path / "runs" / "other" / "links" / "supervisor.json"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text(content)
+    store, run, _ = launch(plan)
+    assert outcomes(wait_until(run, store, all_ended, 20)) == ["finished"]

@@ -139,3 +139,12 @@ def test_the_tail_is_enough_and_its_cut_first_line_does_not_count(tmp_path: Path
 def test_a_single_step_gives_its_own_rate() -> None:
     assert steps_per_second(parse_steps([metrics(1, 1, 5.0).encode()])) == 2.0
     assert steps_per_second([]) is None
+
+
+def test_what_no_trainer_should_write_is_passed_over(run: RunRow, store: Store) -> None:
+    run.paths.metrics.write_text(metrics(1, 1, 100.0) + metrics(2, 1, 101.0).replace('"step": 2', '"step": Infinity'))
+    for step, text in ((1, '{"step": 1}'), (2, '{"step": Infinity}'), (3, "[]")):
+        run.paths.checkpoint(step).mkdir()
+        (run.paths.checkpoint(step) / "manifest.json").write_text(text)
+    status = read_status(run, store, 150.0)
+    assert (status.step, status.checkpoint_step) == (1, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from launcher import store as store_module
-from launcher.errors import LockHeld, UsageError
+from launcher.errors import LockHeld, PreflightError, UsageError
 from launcher.records import LinkOutcome, LinkState
 from launcher.store import LinkRow, RunRow, Store
 from tests.launcher.test_render import PLAN
@@ -148,3 +149,28 @@ def test_four_launchers_write_at_once_and_none_is_lost(store: Store, tmp_path: P
 def test_the_journal_is_a_rollback_journal(store: Store) -> None:
     """WAL needs memory that all hosts share; a login node beside another has none."""
     assert store.query("pragma journal_mode") == [{"journal_mode": "delete"}]
+
+
+def test_a_database_that_stays_locked_is_said_so_to_a_reader_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.open(tmp_path)
+    monkeypatch.setattr(store_module, "BUSY_SECONDS", 0.05)
+    reader = Store.open(tmp_path, read_only=True)
+    holder = sqlite3.connect(tmp_path / "launcher.db", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(LockHeld, match="was locked by another launcher"):
+        reader.runs()
+    holder.close()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_file_that_is_no_database_is_said_so(tmp_path: Path, read_only: bool) -> None:
+    (tmp_path / "launcher.db").write_text("a text that some program wrote here")
+    with pytest.raises(PreflightError, match=r"launcher.db cannot be used: file is not a database: mend or restore"):
+        Store.open(tmp_path, read_only).runs()
+
+
+def test_a_work_root_that_cannot_be_made_is_said_so() -> None:
+    with pytest.raises(PreflightError, match="work root /dev/null/x cannot be made: Not a directory"):
+        Store.open(Path("/dev/null/x"))
