@@ -20,7 +20,6 @@ _OUTCOME_OF_WORD = {
     "CANCELLED": LinkOutcome.CANCELLED,
     "SUPERVISOR_GONE": LinkOutcome.LOST,
 }
-_WITHOUT_JOB = (LinkState.INTENDED, LinkState.UNSURE)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from typing import Any
 from launcher.records import Backend
 
 REQUIRED: Any = "???"
-WALLTIME = "walltime"
 QUOTED_TEXT = {"chain.walltime", "chain.first_walltime", "max_walltime"}
 """Keys that take a wall time: text in quotes, since YAML 1.1 reads 4:00:00 as the integer 14400."""
 

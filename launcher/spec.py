@@ -11,8 +11,8 @@ from typing import Any
 from launcher.errors import SpecError
 from launcher.keys import AdapterKind, SpecKeys
 from launcher.records import Chain, Resources, Site
-from launcher.schema import convert, key_types, problems, takes_text, walltime_seconds, walltime_text
-from launcher.yaml_marks import Document, nearest, parse_override, read_file
+from launcher.schema import convert, problems, takes_text, walltime_seconds, walltime_text
+from launcher.yaml_marks import Document, parse_override, read_file
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _MEMORY = re.compile(r"\d+[KMGT]?")
@@ -177,9 +177,3 @@ def _value_problems(keys: SpecKeys, document: Document) -> list[str]:
 
 def _first_source(document: Document) -> str:
     return next((mark.source for mark in document.marks.values()), "the spec")
-
-
-def unknown_key_message(key: str) -> str:
-    """For --explain: a key that no spec has."""
-    close = nearest(key, key_types(SpecKeys))
-    return f"no key `{key}`" + (f": did you mean `{close}`?" if close else "")

@@ -77,8 +77,8 @@ def _until_over(runs: Runs, run_id: str, show: Callable[[RunStatus], None]) -> R
 def _where(status: RunStatus) -> str:
     link = f"link {status.link} of {status.run.links}" if status.link else f"{status.run.links} links"
     loss = "" if status.loss is None else f" · loss {status.loss:.4g}"
-    accepted = "" if status.checkpoint_step is None else f" · saved {status.checkpoint_step}"
-    return f"{status.phase.value} · {link}{loss}{accepted}"
+    saved = "" if status.checkpoint_step is None else f" · saved {status.checkpoint_step}"
+    return f"{status.phase.value} · {link}{loss}{saved}"
 
 
 def _with_bar(runs: Runs, run_id: str) -> RunStatus:
