@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -88,9 +87,9 @@ def train(config: Path, run_dir: Path | None) -> None:
 @click.option("--step", type=int, help="An accepted step; the newest by default.")
 def export(run_dir: Path, step: int | None) -> None:
     """Write the draft of an accepted checkpoint to RUN_DIR/export/step=N, for servers, and reload it strictly."""
-    from rich.console import Console
+    from dflash_train.observe.bars import bars
 
-    with Console(stderr=True).status("loading, writing and reloading the draft"):
+    with bars("loading, writing and reloading the draft"):
         from dflash_train.export.run import export_step
 
         folder = export_step(run_dir, step)
@@ -109,23 +108,15 @@ def evaluate(run_dir: Path, step: int | None, precision: str, limit: int | None,
     Exits 1 when the tokens differ in float32; in bfloat16 each divergence is listed with the target's top-2 margin.
     """
     from rich.console import Console
-    from rich.progress import Progress
 
     from dflash_train.config import Precision
     from dflash_train.evaluate.report import evaluation_json
     from dflash_train.evaluate.run import evaluate_run
     from dflash_train.evaluate.table import print_evaluation
+    from dflash_train.observe.bars import bars
 
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
-        loading = bars.add_task("loading target and draft", total=None)
-
-        def progress(name: str, rows: int) -> Callable[[], None]:
-            bars.update(loading, visible=False)
-            task = bars.add_task(f"decoding {name}", total=rows)
-            return lambda: bars.advance(task)
-
-        evaluation = evaluate_run(run_dir, step, Precision(precision), limit, progress)
+    with bars("loading target and draft") as bar:
+        evaluation = evaluate_run(run_dir, step, Precision(precision), limit, bar)
     if as_json:
         click.echo(json.dumps(evaluation_json(evaluation)))
     else:

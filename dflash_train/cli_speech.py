@@ -62,6 +62,7 @@ def compose(
     from dflash_train.data.compose import compose as make
     from dflash_train.data.manifest import open_manifest
     from dflash_train.errors import DataError
+    from dflash_train.observe.bars import bars
     from dflash_train.target.strict import load_tokenizer
 
     if not out.name.endswith((".jsonl", ".jsonl.gz")):
@@ -71,7 +72,9 @@ def compose(
         raise DataError(f"{tokenizer_folder} holds no tokenizer")
     known = frozenset(u.text for path in exclude for u in open_manifest(path).utterances())
     plan = Composition(count=count, split=split, tokens=tokens, seed=seed, excluded=known, rising=rising)
-    used = make(clips, out, plan, lambda text: len(counter.encode(text, add_special_tokens=False)))
+    with bars() as bar:
+        seen = bar(f"composing {out.name}", count)
+        used = make(clips, out, plan, lambda text: len(counter.encode(text, add_special_tokens=False)), seen)
     click.echo(f"{out}: {count} utterances of {used} clips")
 
 
@@ -98,6 +101,7 @@ def wer(
     from dflash_train.data.manifest import open_manifest
     from dflash_train.errors import TargetError
     from dflash_train.evaluate.speech import transcribe, word_errors
+    from dflash_train.observe.bars import bars
     from dflash_train.target.load import load_target
 
     loaded = load_target(target)
@@ -105,7 +109,12 @@ def wer(
         raise TargetError(f"{target} is a text LLM: it has no word error rate")
     loaded.target.to(device)
     for path in manifests:
-        found = list(transcribe(loaded.target, loaded.prompt, open_manifest(path), max_new_tokens, limit))
+        manifest, found = open_manifest(path), []
+        with bars() as bar:
+            seen = bar(f"transcribing {path.name}", min(limit or len(manifest), len(manifest)))
+            for transcript in transcribe(loaded.target, loaded.prompt, manifest, max_new_tokens, limit):
+                found.append(transcript)
+                seen()
         errors = word_errors([t.reference for t in found], [t.hypothesis for t in found])
         if as_json:
             click.echo(json.dumps({"manifest": str(path), "rate": errors.rate, **asdict(errors)}))

@@ -54,8 +54,16 @@ class Composition:
         return Bounds(clips=1, low=low, longest_aim=low + round((high - low) * ramp), high=high)
 
 
-def compose(clips: Path, out: Path, plan: Composition, count_tokens: Callable[[str], int]) -> int:
+def compose(
+    clips: Path,
+    out: Path,
+    plan: Composition,
+    count_tokens: Callable[[str], int],
+    seen: Callable[[], None] = lambda: None,
+) -> int:
     """Writes a manifest of `plan.count` spliced utterances to `out`; returns how many different clips they use.
+
+    `seen` is called after each utterance.
 
     Raises DataError if the clips of the split cannot make such utterances.
     """
@@ -76,6 +84,7 @@ def compose(clips: Path, out: Path, plan: Composition, count_tokens: Callable[[s
         used.update(clip.id for clip in chosen)
         gaps = [16 * pick.randrange(GAP_SAMPLES[0] // 16, GAP_SAMPLES[1] // 16) for _ in chosen[1:]]
         made.append(splice(f"{plan.split}-{plan.seed}-{index:05d}", chosen, gaps))
+        seen()
     write_cuts(out, made)
     return len(used)
 

@@ -24,7 +24,7 @@ def evaluate_run(
 ) -> Evaluation:
     """Decode the config's validation sets with the exported draft; writes <run>/evaluations/step=N.json.
 
-    progress(set name, rows) returns what is called after each row. Everything that can be refused is refused before
+    progress(what, rows) returns what is called after each row. Everything that can be refused is refused before
     the first row is decoded: NotAcceptedError, ConfigError, DataError, ExportError, TargetError.
     """
     config = run_config(run_dir)
@@ -42,7 +42,7 @@ def evaluate_run(
         raise TargetError(f"{config.target.path} is a text LLM: drafts are measured on speech here")
     results = []
     for name, manifest in manifests.items():
-        seen = progress(name, len(manifest) if limit is None else min(limit, len(manifest)))
+        seen = progress(f"decoding {name}", len(manifest) if limit is None else min(limit, len(manifest)))
         results.append(evaluate_set(name, manifest, loaded.prompt, loaded.target, draft, limit, seen))
     evaluation = Evaluation(
         run=run_dir.name,

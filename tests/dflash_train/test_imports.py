@@ -34,7 +34,7 @@ def users(package):
         ("transformer_engine", ("engine/ops_te.py",)),
         ("lhotse", ("data/cuts.py",)),
         ("jiwer", ("evaluate/speech.py",)),
-        ("rich", ("cli.py", "evaluate/table.py")),
+        ("rich", ("cli.py", "observe/bars.py", "evaluate/table.py")),
         ("click", ("cli.py", "cli_speech.py")),
         ("launcher", ()),
     ],
