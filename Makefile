@@ -48,7 +48,7 @@ $(VLLM)/.installed:
 	touch $@
 
 test-vllm: install $(VLLM)/.installed
-	DRAFTYARD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm
+	OMP_NUM_THREADS=1 DRAFTYARD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm
 
 # Slurm for the tests, where this user may install packages; without it the tests are skipped with one loud line.
 slurm:
