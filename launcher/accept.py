@@ -196,10 +196,14 @@ def _finite(line: StepLine) -> bool:
 
 
 def list_files(folder: Path) -> dict[str, FileSeen]:
-    """Every file under `folder`, read anew (no cached directory entries are trusted)."""
+    """Every file, link and empty folder under `folder`, read anew (no cached directory entries are trusted)."""
     found: dict[str, FileSeen] = {}
-    for parent, _, names in os.walk(folder):
-        for name in names:
+    for parent, folders, names in os.walk(folder):
+        # A link to a folder is not walked into, and an empty folder holds no name: both are nobody's tensors.
+        leaves = [name for name in folders if os.path.islink(os.path.join(parent, name))]
+        if not folders and not names and Path(parent) != folder:
+            leaves.append("")
+        for name in (*names, *leaves):
             path = Path(parent) / name
             try:
                 info = path.lstat()
@@ -222,17 +226,28 @@ def read_manifest(folder: Path) -> Manifest | str:
         if raw["version"] != 1:
             return f"{MANIFEST} has version {raw['version']}; 1 is read here"
         return Manifest(
-            step=int(raw["step"]),
+            step=_whole(raw["step"]),
             created=float(raw["created"]),
-            files={str(name): int(size) for name, size in raw["files"].items()},
+            files={str(name): _whole(size) for name, size in raw["files"].items()},
             tensors={
-                str(name): TensorInfo(str(tensor["dtype"]), tuple(int(size) for size in tensor["shape"]))
+                str(name): TensorInfo(str(tensor["dtype"]), tuple(_whole(size) for size in tensor["shape"]))
                 for name, tensor in raw["tensors"].items()
             },
             sha256=hashlib.sha256(content).hexdigest(),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         return f"{MANIFEST} is not as docs/contract.md says: {type(error).__name__}: {error}"
+
+
+def _whole(value: object) -> int:
+    """A whole number as JSON has it; int() would also take 1.5, true and "4" for one.
+
+    Raises:
+        TypeError: anything else.
+    """
+    if type(value) is not int:
+        raise TypeError(f"{json.dumps(value)} is not a whole number")
+    return value
 
 
 def complete_steps(paths: RunPaths) -> list[int]:

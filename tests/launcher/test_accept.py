@@ -181,6 +181,21 @@ def test_listing_and_manifest_are_read_from_the_folder(paths: RunPaths) -> None:
     assert manifest.tensors["w"] == TensorInfo("float32", (2,))
 
 
+@pytest.mark.parametrize("name", ["tmp_0", "sub/.tmp1", "shard"])
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, lambda path: path.symlink_to("/")], ids=["empty folder", "link to a folder"]
+)
+def test_an_empty_folder_and_a_link_to_one_are_seen(paths: RunPaths, name: str, make: Callable[[Path], object]) -> None:
+    folder = paths.checkpoint(10)
+    (folder / name).parent.mkdir(exist_ok=True)
+    make(folder / name)
+    seen = list_files(folder)
+    assert set(seen) == {"data", "manifest.json", name}
+    manifest = read_manifest(folder)
+    checks = judge(replace(GOOD, first=seen, second=seen, manifest=manifest))
+    assert f"{name} is not in the manifest" in {check.detail for check in checks if not check.passed}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -189,6 +204,10 @@ def test_listing_and_manifest_are_read_from_the_folder(paths: RunPaths) -> None:
         (lambda raw: raw.update(files=[1]), "docs/contract.md"),
         (lambda raw: raw["tensors"]["w"].pop("dtype"), "dtype"),
         (lambda raw: raw["tensors"]["w"].update(shape="x"), "docs/contract.md"),
+        (lambda raw: raw["tensors"]["w"].update(shape=[2.5]), "2.5 is not a whole number"),
+        (lambda raw: raw["tensors"]["w"].update(shape=[True]), "true is not a whole number"),
+        (lambda raw: raw["files"].update(data="8"), '"8" is not a whole number'),
+        (lambda raw: raw.update(step=10.9), "10.9 is not a whole number"),
     ],
 )
 def test_a_manifest_that_is_not_as_the_contract_says_is_a_reason(
