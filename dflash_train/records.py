@@ -29,6 +29,8 @@ class Batch:
     audio_samples: int64 [B], samples of each row; None for text.
     rows: int64 [B]; global row number of each row in the step (randomness is a function of seed, step and this).
     ids: sample id of each row.
+    document_ids: int64 [B, S], number of each position's document within its packed row, rising from 0 and -1 in the
+    padding; None: a row is one document.
     """
 
     input_ids: Tensor
@@ -39,6 +41,7 @@ class Batch:
     ids: tuple[str, ...]
     audio: Tensor | None = None
     audio_samples: Tensor | None = None
+    document_ids: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
         """The same batch with every tensor on `device`."""
@@ -48,6 +51,15 @@ class Batch:
             if isinstance(value := getattr(self, f.name), Tensor)
         }
         return replace(self, **moved)
+
+    def positions(self) -> Tensor:
+        """int64 [B, S]: place of each position in its document, which is what rotary positions count."""
+        places = torch.arange(self.input_ids.shape[1], device=self.input_ids.device).expand_as(self.input_ids)
+        if self.document_ids is None:
+            return places
+        begins = torch.ones_like(self.document_ids, dtype=torch.bool)
+        begins[:, 1:] = self.document_ids[:, 1:] != self.document_ids[:, :-1]
+        return places - torch.where(begins, places, 0).cummax(dim=1).values
 
     @property
     def tokens(self) -> int:
